@@ -1,0 +1,72 @@
+# syntax=docker/dockerfile:1
+# Two images of the HTTP service, each with one virtual environment pinned by constraints.txt:
+#
+#   docker build --target cpu -t precedent:cpu .
+#   docker build --target gpu -t precedent:gpu .
+#   docker run --rm -p 8080:8080 -v "$PWD/outputs/demo:/artifacts:ro" -v precedent-data:/data precedent:cpu
+#
+# /artifacts holds trained retrievers (read only), /data the bank and its index. The service listens on
+# every interface of the container: who may reach the port is for `docker run -p` to say.
+
+FROM python:3.11-slim AS cpu-build
+RUN python -m venv /opt/venv
+WORKDIR /src
+COPY pyproject.toml constraints.txt README.md LICENSE train.py serve.py evaluate.py ./
+COPY conf conf
+COPY harness harness
+COPY memory memory
+COPY retriever retriever
+COPY service service
+RUN --mount=type=cache,target=/root/.cache/pip \
+    /opt/venv/bin/pip install -c constraints.txt ".[cpu,serve]"
+
+# The CUDA libraries of torch, ONNX Runtime and FAISS come with their wheels; the base brings what the
+# driver expects, and Python 3.12.
+FROM nvidia/cuda:13.0.1-runtime-ubuntu24.04 AS gpu-base
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends python3 python3-venv \
+    && rm -rf /var/lib/apt/lists/*
+
+FROM gpu-base AS gpu-build
+RUN python3 -m venv /opt/venv
+WORKDIR /src
+COPY pyproject.toml constraints.txt README.md LICENSE train.py serve.py evaluate.py ./
+COPY conf conf
+COPY harness harness
+COPY memory memory
+COPY retriever retriever
+COPY service service
+RUN --mount=type=cache,target=/root/.cache/pip \
+    /opt/venv/bin/pip install -c constraints.txt ".[gpu,serve]"
+
+FROM python:3.11-slim AS cpu
+RUN useradd --system --create-home --uid 10001 precedent \
+    && install -d -o precedent -g precedent /data /artifacts
+COPY --from=cpu-build /opt/venv /opt/venv
+WORKDIR /app
+COPY serve.py ./
+COPY conf conf
+ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1
+USER 10001
+VOLUME ["/data", "/artifacts"]
+EXPOSE 8080
+HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/health', timeout=4)"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["python", "serve.py", "service.host=0.0.0.0", "service.port=8080", "bank.url=/data/bank.sqlite", "index.folder=/data/index", "artifact=/artifacts/artifact"]
+
+FROM gpu-base AS gpu
+RUN useradd --system --create-home --uid 10001 precedent \
+    && install -d -o precedent -g precedent /data /artifacts
+COPY --from=gpu-build /opt/venv /opt/venv
+WORKDIR /app
+COPY serve.py ./
+COPY conf conf
+ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1
+USER 10001
+VOLUME ["/data", "/artifacts"]
+EXPOSE 8080
+HEALTHCHECK --interval=15s --timeout=5s --start-period=120s --retries=3 \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/health', timeout=4)"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["python", "serve.py", "service.host=0.0.0.0", "service.port=8080", "bank.url=/data/bank.sqlite", "index.folder=/data/index", "artifact=/artifacts/artifact"]

@@ -1,0 +1,1 @@
+"""Does a retriever find the truth of a log whose truth is known?"""

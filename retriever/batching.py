@@ -1,0 +1,47 @@
+"""Texts of like length together: batches bounded by their padded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.types import Ids
+
+
+def batches_by_length(lengths: Sequence[int] | Ids, budget_tokens: int) -> list[Ids]:
+    """Indices (each once) in batches of rising length whose rows x longest is within the budget.
+
+    A single text longer than the budget is a batch of its own.
+    """
+    order = np.argsort(np.asarray(lengths, dtype=np.int64), kind="stable")
+    batches: list[Ids] = []
+    start = 0
+    for end in range(len(order)):
+        longest = int(lengths[int(order[end])])
+        if end > start and (end - start + 1) * longest > budget_tokens:
+            batches.append(order[start:end])
+            start = end
+    if len(order) > start:
+        batches.append(order[start:])
+    return batches
+
+
+def pad(
+    rows: Sequence[NDArray[np.integer]], pad_id: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ragged token ids -> ids (B, L) filled up with `pad_id`, and mask (B, L) of ones and zeros."""
+    longest = max(map(len, rows))
+    ids = np.full((len(rows), longest), pad_id, dtype=np.int64)
+    mask = np.zeros((len(rows), longest), dtype=np.int64)
+    for row, tokens in enumerate(rows):
+        ids[row, : len(tokens)] = tokens
+        mask[row, : len(tokens)] = 1
+    return ids, mask
+
+
+def chunks(total: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` that cover `range(total)`."""
+    for start in range(0, total, size):
+        yield slice(start, min(start + size, total))

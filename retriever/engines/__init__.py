@@ -1,0 +1,1 @@
+"""Turning models into numbers: one engine a runtime, all behind `retriever.types`."""

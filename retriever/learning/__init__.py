@@ -1,0 +1,1 @@
+"""The torch side: learning which case helps. Nothing outside this package trains."""

@@ -1,0 +1,1 @@
+"""From outcome logs to batches."""

@@ -1,0 +1,320 @@
+"""A trained retriever in use: texts to embeddings and projections, pairs to probabilities.
+
+With the ONNX engine nothing here needs torch. Texts are tokenised once, sorted by length into batches
+bounded by padded tokens, and come back in the order they were given. A non-finite number is never
+returned. One scorer may be used from several threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from retriever.artifact import (
+    HEAD,
+    RETRIEVER,
+    TOKENIZER,
+    UNTRAINED,
+    Manifest,
+    read_manifest,
+    verify,
+)
+from retriever.batching import batches_by_length, chunks, pad
+from retriever.device import Device
+from retriever.errors import ArtifactCorrupt, InvalidInput, NonFiniteScore
+from retriever.text import case_text, query_text, record_text
+from retriever.tokens import TextTokenizer
+from retriever.types import Calibration, CaseLike, Floats, Pair, Plan
+
+ENGINES = ("onnx", "torch")
+EMBEDDING = "text_embedding"
+CASE_PROJECTION = "case_projection"
+QUERY_PROJECTION = "query_projection"
+
+_PAIRS_AT_ONCE = 8192
+
+#: A case as callers have it: its question, (question, plan), `{"query": ..., "plan": ...}` or a record.
+CaseInput = str | tuple[str, Plan] | Mapping[str, Any] | CaseLike
+PairInput = Pair | tuple[str, str] | tuple[str, str, Plan]
+
+
+class Engine(Protocol):
+    """Padded token ids to arrays, on one device."""
+
+    provider: str
+    device: str
+
+    def run(
+        self, ids: NDArray[np.int64], mask: NDArray[np.int64], outputs: tuple[str, ...]
+    ) -> list[Floats]:
+        """Ids and mask (B, L) -> the named outputs, each (B, *) float32."""
+        ...
+
+
+def load(
+    path: str | os.PathLike[str],
+    engine: str = "onnx",
+    device: str = "auto",
+    *,
+    batch_tokens: int = 16_384,
+) -> Scorer:
+    """Open and verify the artifact at `path`.
+
+    Args:
+        path: the artifact's folder.
+        engine: `onnx` (no torch needed) or `torch`.
+        device: `auto`, `cpu`, `cuda` or `cuda:<index>`; what was used is in `Scorer.provider`.
+        batch_tokens: padded tokens of one engine call; bounds memory.
+
+    Raises:
+        ArtifactNotFound, ArtifactForeign, ArtifactCorrupt: see `retriever.artifact`.
+        DeviceUnavailable: CUDA was named and cannot be used; there is no silent fall-back.
+    """
+    folder = Path(path)
+    manifest = read_manifest(folder, kind=RETRIEVER)
+    verify(folder, manifest)
+    texts = _texts(folder, manifest, engine, device, batch_tokens)
+    return Scorer(manifest, texts, _load_head(folder / HEAD, manifest))
+
+
+def load_encoder(
+    path: str | os.PathLike[str],
+    engine: str = "onnx",
+    device: str = "auto",
+    *,
+    batch_tokens: int = 16_384,
+) -> TextEncoder:
+    """Open and verify an exported untrained encoder, as cosine mode uses it; see `load`."""
+    folder = Path(path)
+    manifest = read_manifest(folder, kind=UNTRAINED)
+    verify(folder, manifest)
+    return TextEncoder(manifest, _texts(folder, manifest, engine, device, batch_tokens))
+
+
+class TextEncoder:
+    """An untrained encoder: texts (N) -> unit vectors (N, E)."""
+
+    def __init__(self, manifest: Manifest, texts: _Texts) -> None:
+        self.manifest = manifest
+        self.fingerprint = manifest.encoder.fingerprint
+        self.dim = manifest.encoder.hidden_size
+        self.max_length = manifest.encoder.max_length
+        self.provider = texts.engine.provider
+        self.device = texts.engine.device
+        self._texts = texts
+
+    def embed(self, texts: Sequence[str]) -> Floats:
+        """N texts -> (N, E) float32 of length 1; no texts -> (0, E)."""
+        vectors = self._texts.run(texts, EMBEDDING, self.dim)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.asarray(vectors / np.maximum(norms, 1e-12), dtype=np.float32)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Tokens the model reads of each text, special tokens included, after truncation."""
+        return [len(ids) for ids in self._texts.tokenizer.encode(texts)]
+
+    @property
+    def truncated(self) -> int:
+        """How many texts were cut at `max_length` so far."""
+        return self._texts.tokenizer.truncated
+
+
+class Scorer:
+    """A trained retriever: see the module."""
+
+    def __init__(self, manifest: Manifest, texts: _Texts, head: dict[str, Floats]) -> None:
+        self.manifest = manifest
+        self.calibration: Calibration = manifest.calibration
+        self.fingerprint = manifest.fingerprint
+        self.dim = manifest.encoder.hidden_size
+        self.projection_size = manifest.projection_size
+        self.max_length = manifest.encoder.max_length
+        self.provider = texts.engine.provider
+        self.device = texts.engine.device
+        self.weight: Floats = head["output_weight"]
+        self.offset = float(head["output_bias"][0])
+        self._texts = texts
+
+    def embed(self, texts: Sequence[str]) -> Floats:
+        """N texts -> (N, H) float32 of the fine-tuned encoder, as pooled, not normalised."""
+        return self._texts.run(texts, EMBEDDING, self.dim)
+
+    def project(self, cases: Sequence[CaseInput]) -> Floats:
+        """N cases -> (N, D): the cached half of the head (`P_c` of the score)."""
+        return self.project_texts([as_case_text(case) for case in cases])
+
+    def project_texts(self, texts: Sequence[str]) -> Floats:
+        """N case texts as `retriever.text` renders them -> (N, D)."""
+        return self._texts.run(texts, CASE_PROJECTION, self.projection_size)
+
+    def query_projections(self, queries: Sequence[str]) -> Floats:
+        """Q queries -> (Q, D): the other half (`a_q`)."""
+        return self._texts.run(
+            [query_text(query) for query in queries], QUERY_PROJECTION, self.projection_size
+        )
+
+    def logits(self, pairs: Sequence[PairInput]) -> Floats:
+        """N (query, case[, plan]) pairs -> (N,) logits; each distinct text is encoded once."""
+        read = [as_pair(pair, index) for index, pair in enumerate(pairs)]
+        queries, query_of = _distinct([query_text(pair.query) for pair in read])
+        cases, case_of = _distinct([case_text(pair.case, pair.plan) for pair in read])
+        asked = self._texts.run(queries, QUERY_PROJECTION, self.projection_size)
+        shown = self._texts.run(cases, CASE_PROJECTION, self.projection_size)
+        logits = np.empty(len(read), dtype=np.float32)
+        for part in chunks(len(read), _PAIRS_AT_ONCE):
+            hidden = np.maximum(shown[case_of[part]] + asked[query_of[part]], 0.0)  # (n, D)
+            logits[part] = hidden @ self.weight + self.offset
+        _refuse_non_finite(logits, "logits")
+        return logits
+
+    def score(self, pairs: Sequence[PairInput]) -> Floats:
+        """N pairs -> (N,) calibrated chances that a run succeeds given that the case was shown."""
+        return probabilities(self.logits(pairs), self.calibration)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Tokens the model reads of each text, special tokens included, after truncation."""
+        return [len(ids) for ids in self._texts.tokenizer.encode(texts)]
+
+    @property
+    def truncated(self) -> int:
+        """How many texts were cut at `max_length` so far."""
+        return self._texts.tokenizer.truncated
+
+
+def probabilities(logits: NDArray[np.floating], calibration: Calibration) -> Floats:
+    """sigmoid(a * logit + b), of any shape, without overflow."""
+    z = calibration.a * logits.astype(np.float64) + calibration.b
+    e = np.exp(-np.abs(z))
+    return np.asarray(np.where(z >= 0, 1.0, e) / (1.0 + e), dtype=np.float32)
+
+
+def as_case_text(case: CaseInput) -> str:
+    """The model's text of a case in any of the accepted forms.
+
+    Raises:
+        InvalidInput: something else, or a question that is not text.
+    """
+    if isinstance(case, str):
+        return case_text(_text(case, "case"))
+    if isinstance(case, tuple) and len(case) == 2:
+        return case_text(_text(case[0], "case"), case[1])
+    if isinstance(case, Mapping):
+        if "query" not in case:
+            raise InvalidInput(f"a case given as an object needs 'query', got {sorted(case)}")
+        return case_text(_text(case["query"], "case['query']"), case.get("plan"))
+    if hasattr(case, "query") and hasattr(case, "kind"):
+        return record_text(case)
+    raise InvalidInput(
+        f"a case must be text, (query, plan), an object or a record, got {type(case).__name__}: {case!r}"
+    )
+
+
+def as_pair(pair: PairInput, index: int) -> Pair:
+    """A pair in any of the accepted forms.
+
+    Raises:
+        InvalidInput: neither a `Pair` nor a tuple of two or three.
+    """
+    if isinstance(pair, Pair):
+        read = pair
+    elif isinstance(pair, tuple | list) and len(pair) in (2, 3):
+        read = Pair(*pair)
+    else:
+        raise InvalidInput(
+            f"pairs[{index}] must be a Pair, (query, case) or (query, case, plan), got {pair!r}"
+        )
+    _text(read.query, f"pairs[{index}].query")
+    _text(read.case, f"pairs[{index}].case")
+    return read
+
+
+class _Texts:
+    """Texts of any number and length through an engine, in the caller's order."""
+
+    def __init__(self, tokenizer: TextTokenizer, engine: Engine, batch_tokens: int) -> None:
+        self.tokenizer = tokenizer
+        self.engine = engine
+        self.batch_tokens = batch_tokens
+
+    def run(self, texts: Sequence[str], output: str, width: int) -> Floats:
+        """N texts -> (N, width) float32 of one output of the engine."""
+        if isinstance(texts, str):
+            raise InvalidInput("texts must be a list of texts, got one text; wrap it in a list")
+        found = np.empty((len(texts), width), dtype=np.float32)
+        if not len(texts):
+            return found
+        tokens = self.tokenizer.encode(texts)
+        for batch in batches_by_length([len(one) for one in tokens], self.batch_tokens):
+            ids, mask = pad([tokens[int(i)] for i in batch], self.tokenizer.pad_id)
+            (found[batch],) = self.engine.run(ids, mask, (output,))
+        _refuse_non_finite(found, output)
+        return found
+
+
+def _texts(folder: Path, manifest: Manifest, engine: str, device: str, batch_tokens: int) -> _Texts:
+    if engine not in ENGINES:
+        raise InvalidInput(f"engine = {engine!r}: one of {', '.join(ENGINES)}")
+    longest = manifest.encoder.max_length
+    if batch_tokens < longest:
+        raise InvalidInput(
+            f"batch_tokens = {batch_tokens}: a text of the maximum length ({longest} tokens) would not "
+            f"fit; give at least {longest}"
+        )
+    tokenizer = TextTokenizer.from_file(
+        folder / TOKENIZER, max_length=longest, pad_id=manifest.encoder.pad_id
+    )
+    return _Texts(tokenizer, _open(folder, manifest, engine, Device.parse(device)), batch_tokens)
+
+
+def _open(folder: Path, manifest: Manifest, engine: str, device: Device) -> Engine:
+    if engine == "onnx":
+        from retriever.engines.onnx import OnnxEngine
+
+        return OnnxEngine(folder, device)
+    # The one door from the light side to torch; taken only by those who ask for it.
+    from retriever.engines.torch import TorchEngine
+
+    return TorchEngine(folder, manifest, device)
+
+
+def _load_head(path: Path, manifest: Manifest) -> dict[str, Floats]:
+    try:
+        head = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ArtifactCorrupt(f"{path} cannot be read: {error}; export again") from error
+    size = manifest.projection_size
+    shapes = {name: array.shape for name, array in head.items()}
+    if shapes.get("output_weight") != (size,) or shapes.get("output_bias") != (1,):
+        raise ArtifactCorrupt(f"{path} does not hold a head of {size} hidden units, but {shapes}")
+    return {name: np.asarray(array, dtype=np.float32) for name, array in head.items()}
+
+
+def _distinct(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """The distinct texts in order of first appearance, and for each text its place among them."""
+    place: dict[str, int] = {}
+    where = np.fromiter(
+        (place.setdefault(text, len(place)) for text in texts), dtype=np.int64, count=len(texts)
+    )
+    return list(place), where
+
+
+def _refuse_non_finite(values: Floats, what: str) -> None:
+    if not np.isfinite(values).all():
+        index = int(np.argwhere(~np.isfinite(values))[0][0])
+        raise NonFiniteScore(
+            f"the model gave a non-finite value in {what} for input {index}; its weights are damaged or "
+            "overflow in this precision: export it again, or use engine='torch' on the CPU to compare"
+        )
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(f"{name} must be text, got {type(value).__name__}: {value!r}")
+    return value

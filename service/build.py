@@ -1,0 +1,82 @@
+"""From a configuration to everything an app needs: models, bank, index."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import retriever
+from memory import CaseBank
+from retriever.embedders import CaseProjector, QueryEmbedder
+from retriever.searcher import Searcher
+from service.config import BankSection, ServeConfig
+from service.state import ServiceState
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def built(config: ServeConfig) -> Iterator[ServiceState]:
+    """Load the models, open the bank, import and embed what is new; closed again on leaving."""
+    scorer = retriever.load(config.artifact, engine=config.engine, device=config.device)
+    log.info("scorer %s on %s", scorer.fingerprint[:12], scorer.provider)
+    encoder = None
+    if config.cosine_encoder is not None:
+        encoder = retriever.load_encoder(
+            config.cosine_encoder, engine=config.engine, device=config.device
+        )
+    bank = CaseBank.open(
+        config.bank.url,
+        embeddings=None if encoder is None else QueryEmbedder(encoder),
+        projections=CaseProjector(scorer),
+    )
+    with bank:
+        _import(bank, config.bank)
+        bank.embed_missing(progress=_logged("cases embedded"))
+        searcher = Searcher(
+            bank,
+            scorer,
+            encoder,
+            index_dir=None if config.index.folder is None else Path(config.index.folder),
+            device=config.index.device,
+        )
+        limits = config.service.limits
+        try:
+            yield ServiceState(scorer, bank, searcher, encoder, limits, config.service.threads)
+        finally:
+            searcher.close()
+
+
+def _import(bank: CaseBank, config: BankSection) -> None:
+    if config.cases is None:
+        return
+    report = bank.import_jsonl(
+        Path(config.cases),
+        namespace=config.namespace,
+        on_bad_line=config.on_bad_line,
+        progress=_logged("bytes of cases imported"),
+    )
+    if report.already_imported:
+        log.info("%s was imported before; nothing added", config.cases)
+        return
+    log.info(
+        "%s: %d cases added, %d lines skipped", config.cases, report.added, len(report.skipped)
+    )
+    for line, reason in report.skipped:
+        log.warning("%s, line %d skipped: %s", config.cases, line, reason)
+
+
+def _logged(what: str) -> Callable[[int, int], None]:
+    """A progress callback that logs every tenth of the way: a long start must not look dead."""
+    told = 0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        tenth = 10 * done // max(total, 1)
+        if tenth > told:
+            told = tenth
+            log.info("%s: %d of %d", what, done, total)
+
+    return tell

@@ -1,0 +1,123 @@
+"""What a serving process can be told, in checked dataclasses; `conf/serve.yaml` holds values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from memory.bank import MAX_PAGE
+from retriever.device import Device
+from retriever.scorer import ENGINES
+from retriever.settings import require
+
+ON_BAD_LINE = ("error", "skip")
+
+
+@dataclass
+class IndexConfig:
+    """The FAISS index of cosine mode."""
+
+    folder: str | None = "data/index"  # kept here between runs; null keeps none
+    device: str = "auto"  # auto | cpu | cuda | cuda:<index>
+
+    def __post_init__(self) -> None:
+        _named("index.folder", self.folder)
+        Device.parse(self.device)
+
+
+@dataclass
+class BankSection:
+    """Where the cases are."""
+
+    url: str = "data/bank.sqlite"  # a SQLite file, or a database URL
+    cases: str | None = None  # a JSONL file, imported at start; the same file only once
+    namespace: str = "default"  # of the imported cases
+    on_bad_line: str = "error"
+
+    def __post_init__(self) -> None:
+        _named("bank.url", self.url)
+        _named("bank.cases", self.cases)
+        _named("bank.namespace", self.namespace)
+        require(
+            self.on_bad_line in ON_BAD_LINE,
+            "bank.on_bad_line",
+            self.on_bad_line,
+            f"one of {ON_BAD_LINE}",
+        )
+
+
+@dataclass
+class LimitsConfig:
+    """What one request may ask for; more is refused before any work."""
+
+    max_body_bytes: int = 8 * 1024 * 1024
+    max_texts: int = 2048  # texts to embed, as at OpenAI; also pairs to score
+    max_queries: int = 256
+    max_k: int = 1000
+    max_cases: int = 1000  # cases added, or listed, at once
+
+    def __post_init__(self) -> None:
+        for name in ("max_body_bytes", "max_texts", "max_queries", "max_k", "max_cases"):
+            require(
+                getattr(self, name) >= 1,
+                f"service.limits.{name}",
+                getattr(self, name),
+                "at least 1",
+            )
+        require(
+            self.max_cases < MAX_PAGE,
+            "service.limits.max_cases",
+            self.max_cases,
+            f"below {MAX_PAGE}, the most a bank lists at once",
+        )
+
+
+@dataclass
+class ServiceConfig:
+    """The HTTP side."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080  # 0: a free one, printed and written to `port_file`
+    port_file: str | None = None
+    threads: int = 8  # requests computed at once; the others wait their turn
+    shutdown_timeout_s: float = 10.0  # for requests under way; then they are cut off
+    access_log: bool = False
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+
+    def __post_init__(self) -> None:
+        _named("service.host", self.host)
+        _named("service.port_file", self.port_file)
+        require(0 <= self.port <= 65535, "service.port", self.port, "from 0 (a free port) to 65535")
+        require(self.threads >= 1, "service.threads", self.threads, "at least 1")
+        seconds = self.shutdown_timeout_s
+        require(
+            math.isfinite(seconds) and seconds > 0,
+            "service.shutdown_timeout_s",
+            seconds,
+            "seconds, above 0",
+        )
+
+
+@dataclass
+class ServeConfig:
+    """One serving process."""
+
+    artifact: str  # the folder of a trained retriever
+    cosine_encoder: str | None = None  # the folder of an exported, untrained encoder
+    engine: str = "onnx"
+    device: str = "auto"  # auto | cpu | cuda | cuda:<index>
+    index: IndexConfig = field(default_factory=IndexConfig)
+    bank: BankSection = field(default_factory=BankSection)
+    service: ServiceConfig = field(default_factory=ServiceConfig)
+
+    def __post_init__(self) -> None:
+        _named("artifact", self.artifact)
+        _named("cosine_encoder", self.cosine_encoder)
+        require(self.engine in ENGINES, "engine", self.engine, f"one of {ENGINES}")
+        Device.parse(self.device)
+
+
+def _named(key: str, value: str | None) -> None:
+    require(
+        value is None or bool(value.strip()), key, value, "is blank; give a name or leave it out"
+    )

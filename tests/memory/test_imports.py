@@ -1,0 +1,277 @@
+"""Files of cases: three forms, every fault named, each file once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from memory import AlreadyStored, CaseBank, DataError, InvalidInput, NewCase
+from tests.memory.embedders import Digests
+
+
+@pytest.fixture
+def bank(tmp_path):
+    with CaseBank.open(tmp_path / "bank.db", projections=Digests()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def file_of(tmp_path):
+    """Write a file from lines (bytes, text or rows) and give its path."""
+
+    def write(*lines, name="cases.jsonl", end=b"\n"):
+        raw = [
+            line
+            if isinstance(line, bytes)
+            else line.encode()
+            if isinstance(line, str)
+            else json.dumps(line).encode()
+            for line in lines
+        ]
+        path = tmp_path / name
+        path.write_bytes(b"".join(line + end for line in raw))
+        return path
+
+    return write
+
+
+def test_three_forms_are_read(bank, file_of):
+    path = file_of(
+        {"query": "ours", "plan": ["x"], "outcome": 0.5, "id": "e1", "kind": "fact"},
+        {"case": "won", "plan": "p", "case_label": "positive"},
+        {"case": "lost", "plan": "", "case_label": " Negative "},
+        {"case": "open", "plan": None, "case_label": "unknown"},
+        {"question": "paid", "plan": "p", "reward": 1},
+        {"question": "unpaid", "plan": "p", "reward": 0, "model": "m1"},
+        {"question": "?", "plan": {"plan": []}, "reward": None},
+    )
+    report = bank.import_jsonl(path)
+    assert (report.read, report.added, report.unknown_outcomes) == (7, 7, 2)
+    stored = bank.list()
+    assert [(c.query, c.outcome) for c in stored] == [
+        ("ours", 0.5),
+        ("won", 1.0),
+        ("lost", 0.0),
+        ("open", None),
+        ("paid", 1.0),
+        ("unpaid", 0.0),
+        ("?", None),
+    ]
+    assert stored[2].plan == ""
+    assert stored[5].metadata == {"model": "m1"}, "what a form does not know is kept"
+    assert len(bank.block("default")) == 7
+
+
+def test_bom_crlf_blank_lines_and_a_missing_last_newline_are_no_faults(bank, tmp_path):
+    path = tmp_path / "windows.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"query":"a"}\r\n\r\n   \n{"query":"b"}')
+    assert bank.import_jsonl(path).read == 2
+    assert [case.query for case in bank.list()] == ["a", "b"]
+
+
+BAD = [
+    (b'{"query": "a"', "not JSON"),
+    (b"query,plan", "not JSON"),
+    (b'{"query": "a"} {"query": "b"}', "one whole object"),
+    (b'["query"]', "not an object"),
+    (b'"query"', "not an object"),
+    (b"null", "not an object"),
+    (b'{"query": "a", "outcome": NaN}', "NaN"),
+    (b'{"query": "a", "metadata": {"x": -Infinity}}', "Infinity"),
+    (b'{"query": "a", "outcome": 1e999}', "outcome = inf"),
+    (b'{"query": "a", "query": "b"}', "given twice"),
+    (b'{"query": "a", "metadata": {"k": 1, "k": 2}}', "'k' is given twice"),
+    (b'{"query": "caf\xe9"}', "UTF-8"),
+    (b'\xff\xfe{\x00"\x00', "UTF-8"),
+    (b'{"query": "\\ud800"}', "cannot be stored"),
+    (b'{"query": "a\\u0000"}', "cannot be stored"),
+    (b'{"query": "a", "plan": ' + b"9" * 5000 + b"}", "not JSON that can be read"),
+    (b'{"query": "a", "plan": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON that can"),
+    (b'{"query": " "}', "query = ' '"),
+    (b'{"query": 5}', "query = 5"),
+    (b'{"query": "a", "outcome": 2}', "outcome = 2"),
+    (b'{"query": "a", "outcome": "won"}', "outcome = 'won'"),
+    (b'{"query": "a", "outcme": 1}', "did you mean outcome"),
+    (b'{"query": "a", "created_at": "2026-01-01T00:00:00"}', "created_at"),
+    (b'{"query": "a", "case": "b", "case_label": "positive"}', "outcome log"),
+    (b'{"qurey": "a"}', "did you mean query"),
+    (b'{"text": "a"}', "query is missing"),
+    (b"{}", "query is missing"),
+    (b'{"case": "a", "plan": "p"}', "case_label is missing"),
+    (b'{"case": "a", "plan": "p", "case_lable": "positive"}', "did you mean case_label"),
+    (b'{"case": "a", "case_label": 1}', "case_label = 1"),
+    (b'{"case": "", "case_label": "positive"}', "case = ''"),
+    (b'{"question": "a", "plan": "p", "reward": 3}', "reward = 3"),
+    (b'{"question": "a", "plan": 1, "reward": 1}', "plan = 1"),
+    (b'{"query": "a", "id": "first"}', "line 1 has it"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD)
+def test_a_bad_line_is_named_and_nothing_of_the_file_is_stored(bank, file_of, line, message):
+    path = file_of({"query": "good", "id": "first"}, "", line, {"query": "good too"})
+    with pytest.raises(DataError, match=r"cases\.jsonl, line 3: ") as caught:
+        bank.import_jsonl(path)
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 1000
+    assert bank.count() == 0
+
+
+def test_skipped_lines_are_counted_and_listed(bank, file_of):
+    path = file_of({"query": "good", "id": "first"}, *[line for line, _ in BAD], {"query": "good"})
+    report = bank.import_jsonl(path, on_bad_line="skip")
+    assert (report.read, report.added) == (len(BAD) + 2, 2)
+    assert [line for line, _ in report.skipped] == list(range(2, len(BAD) + 2))
+    for (_, reason), (_, message) in zip(report.skipped, BAD, strict=True):
+        assert message in reason
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n \r\n", b"\xef\xbb\xbf"])
+def test_a_file_without_cases_is_an_error(bank, tmp_path, content):
+    path = tmp_path / "empty.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="holds no cases"):
+        bank.import_jsonl(path, on_bad_line="skip")
+
+
+def test_a_line_without_end_is_not_read_into_memory(bank, tmp_path, monkeypatch):
+    monkeypatch.setattr("memory.jsonl.MAX_LINE_BYTES", 2**20)
+    path = tmp_path / "huge.jsonl"
+    huge = b'{"query": "' + b"x" * (3 * 2**20) + b'"}\n'
+    path.write_bytes(b'{"query": "a"}\n' + huge + b'{"query": "b"}\n' + huge[:-1])
+    report = bank.import_jsonl(path, on_bad_line="skip")
+    assert (report.read, report.added) == (4, 2)
+    assert [(line, "1 MiB" in reason) for line, reason in report.skipped] == [(2, True), (4, True)]
+
+
+def test_a_missing_file_and_a_folder_are_errors(bank, tmp_path):
+    with pytest.raises(DataError, match="no such file"):
+        bank.import_jsonl(tmp_path / "nothing.jsonl")
+    with pytest.raises(DataError, match="is not a file"):
+        bank.import_jsonl(tmp_path)
+
+
+def test_wrong_options_are_refused(bank, file_of):
+    path = file_of({"query": "a"})
+    with pytest.raises(InvalidInput, match="on_bad_line = 'ignore': one of error, skip"):
+        bank.import_jsonl(path, on_bad_line="ignore")
+    with pytest.raises(InvalidInput, match="batch_size"):
+        bank.import_jsonl(path, batch_size=0)
+
+
+def test_the_same_content_is_imported_once_a_namespace(bank, file_of):
+    path = file_of({"query": "a"}, {"query": "b"})
+    assert bank.import_jsonl(path).added == 2
+    copy = file_of({"query": "a"}, {"query": "b"}, name="another_name.jsonl")
+    report = bank.import_jsonl(copy)
+    assert (report.already_imported, report.added) == (True, 0)
+    assert bank.import_jsonl(copy, namespace="other").added == 2
+    assert bank.import_jsonl(copy, again=True).added == 2
+    assert bank.import_jsonl(copy).already_imported
+    assert bank.count() == 4
+
+
+def test_an_external_id_of_the_bank_is_found_before_anything_is_stored(bank, file_of):
+    bank.add([NewCase("mine", external_id="x")])
+    path = file_of({"query": "a"}, {"query": "b", "id": "x"})
+    with pytest.raises(DataError, match=r"line 2: id = 'x'"):
+        bank.import_jsonl(path, batch_size=1)
+    assert bank.count() == 1
+    report = bank.import_jsonl(path, on_bad_line="skip")
+    assert (report.added, [line for line, _ in report.skipped]) == (1, [2])
+    with pytest.raises(DataError, match="line 2"):
+        bank.import_jsonl(path, again=True)
+    assert bank.import_jsonl(path).already_imported
+
+
+def test_again_cannot_store_an_external_id_twice(bank, file_of):
+    path = file_of({"query": "a"}, {"query": "b", "id": "x"})
+    bank.import_jsonl(path)
+    with pytest.raises(DataError, match=r"line 2: id = 'x'"):
+        bank.import_jsonl(path, again=True, batch_size=1)
+    assert bank.count() == 2
+    assert bank.import_jsonl(path).already_imported
+
+
+def test_progress_counts_acknowledged_bytes(bank, file_of):
+    path = file_of(*({"query": f"q{i}"} for i in range(5)))
+    size, steps = path.stat().st_size, []
+
+    def progress(done, total):
+        steps.append((done, total, bank.count()))
+
+    bank.import_jsonl(path, batch_size=2, progress=progress)
+    assert steps[0] == (0, size, 0)
+    assert steps[-1] == (size, size, 5)
+    assert [count for _, _, count in steps] == [0, 2, 4, 5]
+    assert [done for done, _, _ in steps] == sorted(done for done, _, _ in steps)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_an_interrupted_import_goes_on_and_adds_every_case_once(bank, file_of):
+    rows = [{"query": f"q{i}", "id": f"e{i}"} for i in range(10)]
+    path = file_of(*rows[:4], "", "bad", *rows[4:])
+
+    def stop(done, total):
+        if bank.count() >= 6:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        bank.import_jsonl(path, batch_size=3, on_bad_line="skip", progress=stop)
+    assert bank.count() == 6
+    report = bank.import_jsonl(path, batch_size=4, on_bad_line="skip")
+    assert (report.read, report.resumed, report.added) == (11, 6, 4)
+    assert not report.already_imported
+    assert [case.query for case in bank.list()] == [f"q{i}" for i in range(10)]
+    assert bank.import_jsonl(path).already_imported
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_noted_as_imported(bank, file_of):
+    path = file_of({"query": "a"}, {"query": "b"}, {"query": "c"})
+
+    def change(done, total):
+        path.write_bytes(path.read_bytes().replace(b"c", b"z"))
+
+    with pytest.raises(DataError, match="changed while it was imported"):
+        bank.import_jsonl(path, batch_size=1, progress=change)
+    assert not bank.import_jsonl(path, on_bad_line="skip").already_imported
+
+
+def test_an_id_taken_by_another_writer_meanwhile_is_named(bank, file_of):
+    path = file_of({"query": "a", "id": "x"}, {"query": "b", "id": "y"})
+    taken = []
+
+    def take(done, total):
+        if not taken:
+            taken.extend(bank.add([NewCase("mine", external_id="y")]))
+
+    with pytest.raises(DataError, match="'y' is in the namespace already") as caught:
+        bank.import_jsonl(path, batch_size=1, progress=take)
+    assert isinstance(caught.value.__cause__, AlreadyStored)
+
+
+def test_an_export_can_be_imported(bank, file_of, tmp_path):
+    bank.add([NewCase("a", plan=[1], external_id="x"), NewCase("b", derived_from=["x"])])
+    bank.export_jsonl(tmp_path / "out.jsonl")
+    bank.import_jsonl(tmp_path / "out.jsonl", namespace="copy")
+    originals = [case.as_new() for case in bank.list()]
+    assert [case.as_new() for case in bank.list(namespace="copy")] == originals
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("name", "cases", "won"), [("memory.jsonl", 1278, 897), ("dummy_memo.jsonl", 8, 4)]
+)
+def test_the_public_banks_of_memento_are_read_whole(tmp_path, shared_data, name, cases, won):
+    path = shared_data / "memento" / name
+    with CaseBank.open(tmp_path / "bank.db") as bank:
+        report = bank.import_jsonl(path)
+        assert (report.read, report.added, report.unknown_outcomes) == (cases, cases, 0)
+        stored = bank.list(limit=10_000)
+        assert sum(case.outcome == 1.0 for case in stored) == won
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        assert [case.plan for case in stored] == [row["plan"] for row in rows]

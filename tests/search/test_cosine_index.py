@@ -1,0 +1,290 @@
+"""The FAISS index against a full sort, and its saved copy against every kind of damage."""
+
+import json
+import logging
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from retriever.errors import (
+    ConfigError,
+    DeviceUnavailable,
+    IndexUnavailable,
+    InvalidInput,
+    NonFiniteScore,
+)
+from retriever.index import INDEX_FILE, STAMP_FILE, CosineIndex
+from tests.search.search_blocks import TinyBlock, block_of
+
+
+def slow_search(block, query, k):
+    vectors = block.embeddings.astype(np.float64)
+    lengths = np.linalg.norm(vectors, axis=1)
+    cosines = vectors @ query / np.where(lengths == 0, 1, lengths) / np.linalg.norm(query)
+    best = sorted((-round(c, 6), block.ids[i]) for i, c in enumerate(cosines) if block.live[i])
+    return [identity for _, identity in best[:k]]
+
+
+def ids_of(block, found):
+    return [block.ids[rows].tolist() for rows, _ in found]
+
+
+def random_block(seed, count, width=8, **more):
+    rng = np.random.default_rng(seed)
+    return block_of(rng.standard_normal((count, width)), **more)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_index_equals_a_full_sort_with_ties_and_dead_cases(seed):
+    rng = np.random.default_rng(seed)
+    # Few distinct vectors: long runs of exact ties, also across the k-th place.
+    vectors = rng.integers(-1, 2, (600, 3)).astype(np.float32)
+    block = block_of(vectors, live=rng.random(600) < 0.6)
+    queries = rng.standard_normal((4, 3)).astype(np.float32)
+    index = CosineIndex("cpu")
+    for k in (1, 3, 40, 600, 5000):
+        found = index.search(block, queries, k)
+        assert ids_of(block, found) == [slow_search(block, query, k) for query in queries]
+
+
+def test_a_bank_larger_than_the_candidate_limit_is_searched_exactly():
+    block = random_block(1, 5000)
+    queries = np.random.default_rng(2).standard_normal((3, 8)).astype(np.float32)
+    lengths = np.linalg.norm(block.embeddings, axis=1)
+    for k in (5, 3000):
+        for query, (rows, cosines) in zip(
+            queries, CosineIndex("cpu").search(block, queries, k), strict=True
+        ):
+            every = block.embeddings @ query / lengths / np.linalg.norm(query)
+            np.testing.assert_allclose(cosines, np.sort(every)[::-1][:k], atol=1e-5)
+            np.testing.assert_allclose(cosines, every[rows], atol=1e-5)
+            assert len(set(rows.tolist())) == k
+
+
+def test_thousands_of_equal_vectors_come_back_in_order_of_id():
+    block = block_of(np.tile([0.3, -0.7, 0.2], (4000, 1)))
+    ((rows, cosines),) = CosineIndex("cpu").search(block, np.ones((1, 3), np.float32), 7)
+    assert block.ids[rows].tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert len(set(cosines.tolist())) == 1
+
+
+def test_cosine_ignores_length_and_a_zero_vector_is_near_nothing():
+    block = block_of([[0, 0], [5, 0], [0.1, 0], [-3, 0]])
+    ((rows, cosines),) = CosineIndex("cpu").search(block, np.array([[2, 0]], np.float32), 4)
+    assert block.ids[rows].tolist() == [2, 3, 1, 4]
+    np.testing.assert_allclose(cosines, [1, 1, 0, -1], atol=1e-6)
+
+
+def test_one_case_and_an_empty_bank():
+    one = block_of([[1.0, 0.0]])
+    assert ids_of(one, CosineIndex("cpu").search(one, np.ones((1, 2), np.float32), 3)) == [[1]]
+    none = block_of(np.empty((0, 2)))
+    ((rows, cosines),) = CosineIndex("cpu").search(none, np.ones((1, 2), np.float32), 3)
+    assert len(rows) == len(cosines) == 0
+
+
+def test_appended_cases_are_added_and_changed_ones_rebuild():
+    full = random_block(3, 50)
+    first = replace(full, ids=full.ids[:30], live=full.live[:30], embeddings=full.embeddings[:30])
+    index = CosineIndex("cpu")
+    assert index.follow(first) == "rebuilt"
+    assert index.follow(first) == "same"
+    grown = replace(full, version=2)
+    assert index.follow(grown) == "extended"
+    changed = full.embeddings.copy()
+    changed[4] = -changed[4]
+    patched = replace(full, embeddings=changed, version=3)
+    assert index.follow(patched) == "rebuilt"
+    query = changed[4][None]
+    assert ids_of(patched, index.search(patched, query, 1)) == [[5]]
+    fewer = replace(
+        full, version=4, ids=full.ids[1:], live=full.live[1:], embeddings=full.embeddings[1:]
+    )
+    assert index.follow(fewer) == "rebuilt"
+    other_bank = replace(fewer, bank="b2")
+    assert index.follow(other_bank) == "rebuilt"
+
+
+def test_a_slower_search_on_an_older_snapshot_never_sees_newer_cases():
+    old = block_of([[1, 0], [0, 1]])
+    new = block_of([[1, 0], [0, 1], [1, 1]], version=2)
+    index = CosineIndex("cpu")
+    query = np.array([[1, 1]], np.float32)
+    assert ids_of(new, index.search(new, query, 1)) == [[3]]
+    assert ids_of(old, index.search(old, query, 5)) == [[1, 2]]
+    assert ids_of(new, index.search(new, query, 1)) == [[3]]
+
+
+def test_threads_searching_while_the_bank_grows_get_their_own_snapshot():
+    full = random_block(4, 400)
+    blocks = [
+        replace(
+            full, ids=full.ids[:n], live=full.live[:n], embeddings=full.embeddings[:n], version=n
+        )
+        for n in range(100, 401, 25)
+    ]
+    index, wrong = CosineIndex("cpu"), []
+    query = np.random.default_rng(5).standard_normal((1, 8)).astype(np.float32)
+
+    def work(order):
+        for block in order:
+            if ids_of(block, index.search(block, query, 5)) != [slow_search(block, query[0], 5)]:
+                wrong.append(block.version)
+
+    threads = [threading.Thread(target=work, args=(order,)) for order in (blocks, blocks[::-1])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert wrong == []
+
+
+def test_vectors_and_queries_that_are_no_numbers_are_refused():
+    with pytest.raises(NonFiniteScore, match="vector 1"):
+        CosineIndex("cpu").search(block_of([[1, 0], [np.nan, 0]]), np.ones((1, 2), np.float32), 1)
+    with pytest.raises(NonFiniteScore):
+        CosineIndex("cpu").search(block_of([[1, 0]]), np.full((1, 2), np.inf, np.float32), 1)
+
+
+def test_wrong_width_wrong_k_and_missing_embeddings_say_what_to_do():
+    block = block_of([[1, 0]])
+    with pytest.raises(InvalidInput, match=r"\(1, 3\) must be \(Q, 2\)"):
+        CosineIndex("cpu").search(block, np.ones((1, 3), np.float32), 1)
+    with pytest.raises(InvalidInput, match="k must be at least 1"):
+        CosineIndex("cpu").search(block, np.ones((1, 2), np.float32), 0)
+    bare = TinyBlock(np.arange(1), np.ones(1, bool))
+    with pytest.raises(IndexUnavailable, match="cosine_encoder"):
+        CosineIndex("cpu").search(bare, np.ones((1, 2), np.float32), 1)
+
+
+def test_a_device_that_is_not_there_is_refused_by_name():
+    import faiss
+
+    with pytest.raises(ConfigError, match="tpu"):
+        CosineIndex("tpu")
+    if not hasattr(faiss, "StandardGpuResources"):
+        with pytest.raises(DeviceUnavailable, match="cuda"):
+            CosineIndex("cuda")
+        assert str(CosineIndex("auto").device) == "cpu"
+
+
+@pytest.fixture
+def saved(tmp_path):
+    block = random_block(6, 40)
+    index = CosineIndex("cpu")
+    index.follow(block)
+    folder = tmp_path / "index"
+    index.save(folder)
+    return block, folder
+
+
+def test_a_saved_index_is_reloaded_and_answers_the_same(saved):
+    block, folder = saved
+    index = CosineIndex("cpu")
+    assert index.load(folder, block)
+    assert index.follow(block) == "same"
+    query = np.ones((1, 8), np.float32)
+    assert ids_of(block, index.search(block, query, 5)) == [slow_search(block, query[0], 5)]
+
+
+def test_a_saved_index_of_a_shorter_bank_is_extended(saved):
+    block, folder = saved
+    more = random_block(7, 3)
+    grown = block_of(np.vstack([block.embeddings, more.embeddings]), version=9)
+    index = CosineIndex("cpu")
+    assert index.load(folder, grown)
+    assert index.follow(grown) == "same"
+    assert ids_of(grown, index.search(grown, more.embeddings[2:], 1)) == [[43]]
+
+
+def test_a_broken_vector_stays_refused_after_loading(saved):
+    block, folder = saved
+    broken = block_of(np.vstack([block.embeddings, np.full((1, 8), np.nan)]), version=2)
+    index = CosineIndex("cpu")
+    for _ in range(2):
+        with pytest.raises(NonFiniteScore):
+            index.load(folder, broken)
+        with pytest.raises(NonFiniteScore):
+            index.search(broken, np.ones((1, 8), np.float32), 1)
+
+
+def flip_a_byte(folder):
+    path = folder / INDEX_FILE
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+def cut_off(folder):
+    path = folder / INDEX_FILE
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def restamp(**values):
+    def damage(folder):
+        stamp = json.loads((folder / STAMP_FILE).read_text())
+        (folder / STAMP_FILE).write_text(json.dumps(stamp | values))
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        flip_a_byte,
+        cut_off,
+        lambda folder: (folder / INDEX_FILE).write_bytes(b""),
+        lambda folder: (folder / INDEX_FILE).unlink(),
+        lambda folder: (folder / STAMP_FILE).unlink(),
+        lambda folder: (folder / STAMP_FILE).write_text("{"),
+        lambda folder: (folder / STAMP_FILE).write_text("[]"),
+        lambda folder: (folder / STAMP_FILE).write_bytes(b"\xff\xfe"),
+        restamp(bank="another"),
+        restamp(namespace="another"),
+        restamp(embeddings_key="another"),
+        restamp(version=2),
+        restamp(count=41),
+        restamp(count=0),
+        restamp(count=39),
+        restamp(count="40"),
+        restamp(sha256="0" * 64),
+        restamp(content="0" * 64),
+        restamp(format="old"),
+        restamp(surplus=1),
+    ],
+)
+def test_a_damaged_or_foreign_copy_is_noticed_and_rebuilt(saved, damage, caplog):
+    block, folder = saved
+    damage(folder)
+    index = CosineIndex("cpu")
+    with caplog.at_level(logging.WARNING):
+        assert not index.load(folder, block)
+    assert "will be rebuilt" in caplog.text
+    assert index.follow(block) == "rebuilt"
+
+
+def test_a_copy_of_other_vectors_with_the_same_version_is_not_served(saved):
+    block, folder = saved
+    impostor = replace(block, embeddings=block.embeddings[::-1].copy())
+    assert not CosineIndex("cpu").load(folder, impostor)
+
+
+def test_a_missing_copy_is_no_news(tmp_path, caplog):
+    assert not CosineIndex("cpu").load(tmp_path / "none", block_of([[1, 0]]))
+    assert caplog.text == ""
+
+
+def test_saving_leaves_only_the_two_files_and_an_empty_index_none(saved, tmp_path):
+    block, folder = saved
+    index = CosineIndex("cpu")
+    index.follow(block)
+    index.save(folder)
+    assert sorted(path.name for path in folder.iterdir()) == [INDEX_FILE, STAMP_FILE]
+    assert [path.name for path in folder.parent.iterdir()] == ["index"]
+    empty = CosineIndex("cpu")
+    empty.save(tmp_path / "empty")
+    empty.follow(block_of(np.empty((0, 2))))
+    empty.save(tmp_path / "empty")
+    assert not (tmp_path / "empty").exists()

@@ -1,0 +1,220 @@
+"""Search over a hand-made bank: order, calibration, thresholds, refusals, kept indexes."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from retriever.embedders import CaseProjector, QueryEmbedder
+from retriever.errors import IndexUnavailable, InvalidInput, NonFiniteScore
+from retriever.index import STAMP_FILE
+from retriever.searcher import Searcher
+from retriever.types import Calibration
+from tests.search.search_blocks import TinyBlock, TinyEncoder, TinyScorer, TinySource, block_of
+
+
+def bank(vectors, **more):
+    block = block_of(vectors, **more)
+    return TinySource({block.namespace: replace(block, projections=block.embeddings)})
+
+
+def ids(found):
+    return [[hit.id for hit in hits] for hits in found]
+
+
+def test_exact_search_ranks_by_the_formula_and_calibrates():
+    searcher = Searcher(
+        bank([[0, 0], [2, 1], [1, -5]]),
+        TinyScorer(offset=-1.0, calibration=Calibration(a=2.0, b=0.5)),
+    )
+    ((first, second, third),) = searcher.search(["1 0"], 3)
+    # relu((2,1)+(1,0)) = 3+1; relu((1,-5)+(1,0)) = 2+0; relu((0,0)+(1,0)) = 1+0; each minus 1
+    assert [(hit.id, hit.logit, hit.rank) for hit in (first, second, third)] == [
+        (2, 3.0, 1),
+        (3, 1.0, 2),
+        (1, 0.0, 3),
+    ]
+    assert first.probability == first.score == pytest.approx(1 / (1 + np.exp(-6.5)))
+    assert third.score == pytest.approx(1 / (1 + np.exp(-0.5)))
+
+
+def test_saturated_probabilities_keep_the_order_of_their_logits():
+    searcher = Searcher(bank([[100, 0], [300, 0], [200, 0]]), TinyScorer())
+    (hits,) = searcher.search(["0 0"], 3)
+    assert {hit.score for hit in hits} == {1.0}
+    assert [hit.id for hit in hits] == [2, 3, 1]
+
+
+def test_a_calibration_that_falls_with_the_logit_turns_the_order_round():
+    searcher = Searcher(bank([[1, 0], [3, 0]]), TinyScorer(calibration=Calibration(a=-1.0, b=0.0)))
+    (hits,) = searcher.search(["0 0"], 2)
+    assert [hit.id for hit in hits] == [1, 2]
+    assert hits[0].score > hits[1].score
+
+
+def test_a_calibration_without_numbers_is_refused_at_once():
+    with pytest.raises(NonFiniteScore, match="nan"):
+        Searcher(bank([[1, 0]]), TinyScorer(calibration=Calibration(a=float("nan"))))
+
+
+def test_cosine_search_compares_queries_and_gives_no_probability():
+    searcher = Searcher(bank([[1, 0], [0, 1], [3, 3]]), TinyScorer(), TinyEncoder())
+    ((first, *_),) = searcher.search(["2 2"], 3, mode="cosine")
+    assert first.id == 3
+    assert first.score == pytest.approx(1.0)
+    assert first.probability is None
+    assert first.logit is None
+
+
+@pytest.mark.parametrize("mode", ["exact", "cosine"])
+def test_ties_go_to_the_lower_id_in_both_modes(mode):
+    searcher = Searcher(
+        bank([[1, 1]] * 4, ids=[3, 8, 10, 20], live=[True, False, True, True]),
+        TinyScorer(),
+        TinyEncoder(),
+    )
+    assert ids(searcher.search(["1 0", "0 1"], 2, mode=mode)) == [[3, 10], [3, 10]]
+
+
+@pytest.mark.parametrize("mode", ["exact", "cosine"])
+def test_an_empty_namespace_gives_no_hits_and_a_small_one_all_it_has(mode):
+    searcher = Searcher(bank([[1, 1], [0, 1]]), TinyScorer(), TinyEncoder())
+    assert searcher.search(["1 0", "2 0"], 5, namespace="elsewhere", mode=mode) == [[], []]
+    assert len(searcher.search(["1 0"], 500, mode=mode)[0]) == 2
+
+
+def test_min_score_applies_to_the_score_of_the_mode():
+    searcher = Searcher(bank([[4, 0], [-1, 1]]), TinyScorer(offset=-2.0), TinyEncoder())
+    assert ids(searcher.search(["1 0"], 5, min_score=0.5)) == [[1]]
+    assert ids(searcher.search(["1 0"], 5, mode="cosine", min_score=0.99)) == [[1]]
+    assert ids(searcher.search(["1 0"], 5, min_score=1.1)) == [[]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"k": 0}, "k must be a whole number of at least 1, got 0"),
+        ({"k": True}, "k must be"),
+        ({"k": 2.0}, "k must be"),
+        ({"queries": []}, "queries is empty"),
+        ({"queries": "1 0"}, "must be a list"),
+        ({"queries": ["1 0", " \n"]}, r"queries\[1\] is blank"),
+        ({"queries": ["1 0", None]}, r"queries\[1\] must be text, got NoneType"),
+        ({"mode": "fuzzy"}, "mode must be one of exact, cosine, got 'fuzzy'"),
+        ({"min_score": float("nan")}, "min_score must be a finite number"),
+        ({"min_score": True}, "min_score must be"),
+    ],
+)
+def test_a_bad_call_says_which_value_is_wrong(change, message):
+    searcher = Searcher(bank([[1, 1]]), TinyScorer(), TinyEncoder())
+    with pytest.raises(InvalidInput, match=message):
+        searcher.search(**({"queries": ["1 0"], "k": 1} | change))
+
+
+def test_a_mode_whose_vectors_are_missing_names_the_remedy():
+    source = bank([[1, 1]])
+    with pytest.raises(IndexUnavailable, match="cosine_encoder=FOLDER"):
+        Searcher(source, TinyScorer()).search(["1 0"], 1, mode="cosine")
+    assert Searcher(source, TinyScorer()).modes == ("exact",)
+    with pytest.raises(IndexUnavailable, match=r"CaseProjector\(scorer\)"):
+        Searcher(source, TinyScorer(fingerprint="another")).search(["1 0"], 1)
+    with pytest.raises(IndexUnavailable, match=r"QueryEmbedder\(encoder\)"):
+        Searcher(source, TinyScorer(), TinyEncoder("another")).search(["1 0"], 1, mode="cosine")
+    bare = TinySource({"default": TinyBlock(np.arange(1), np.ones(1, bool))})
+    with pytest.raises(IndexUnavailable, match="CaseProjector"):
+        Searcher(bare, TinyScorer()).search(["1 0"], 1)
+    with pytest.raises(IndexUnavailable, match="QueryEmbedder"):
+        Searcher(bare, TinyScorer(), TinyEncoder()).search(["1 0"], 1, mode="cosine")
+
+
+def test_a_broken_projection_is_refused_with_the_case_named():
+    with pytest.raises(NonFiniteScore, match="case 2"):
+        Searcher(bank([[1, 1], [np.nan, 0]]), TinyScorer()).search(["1 0"], 1)
+
+
+def test_an_added_case_is_found_by_the_next_search_and_the_version_is_told():
+    source = bank([[1, 0]])
+    searcher = Searcher(source, TinyScorer(), TinyEncoder())
+    for mode in ("exact", "cosine"):
+        assert ids(searcher.search(["0 1"], 1, mode=mode)) == [[1]]
+    source.blocks.update(bank([[1, 0], [0, 9]], version=2).blocks)
+    for mode in ("exact", "cosine"):
+        answer = searcher.answer(["0 1"], 1, mode=mode)
+        assert ids(answer.hits) == [[2]]
+        assert answer.version == 2
+
+
+def test_the_cosine_index_is_kept_between_runs_and_grows_in_place(tmp_path):
+    source = bank(np.eye(2)[[0, 1] * 20], namespace="a/../b ü")
+    first = Searcher(source, TinyScorer(), TinyEncoder(), index_dir=tmp_path)
+    first.search(["0 1"], 1, namespace="a/../b ü", mode="cosine")
+    (folder,) = tmp_path.iterdir()
+    written = (folder / STAMP_FILE).stat().st_mtime_ns
+    second = Searcher(source, TinyScorer(), TinyEncoder(), index_dir=tmp_path)
+    assert ids(second.search(["0 1"], 1, namespace="a/../b ü", mode="cosine")) == [[2]]
+    second.close()
+    assert (folder / STAMP_FILE).stat().st_mtime_ns == written  # nothing new, nothing written
+    grown = bank(np.vstack([np.eye(2)[[0, 1] * 20], [[-1, -1]]]), namespace="a/../b ü", version=2)
+    source.blocks.update(grown.blocks)
+    assert ids(second.search(["-1 -1"], 1, namespace="a/../b ü", mode="cosine")) == [[41]]
+    assert (folder / STAMP_FILE).stat().st_mtime_ns == written  # too little for now
+    second.close()
+    assert (folder / STAMP_FILE).stat().st_mtime_ns > written
+
+
+def test_a_folder_that_cannot_be_written_costs_no_answer(tmp_path, caplog):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    searcher = Searcher(bank([[1, 0]]), TinyScorer(), TinyEncoder(), index_dir=blocked / "index")
+    assert ids(searcher.search(["1 0"], 1, mode="cosine")) == [[1]]
+    assert "could not be saved" in caplog.text
+
+
+def test_many_threads_searching_get_the_answers_of_one():
+    rng = np.random.default_rng(0)
+    searcher = Searcher(bank(rng.standard_normal((300, 2))), TinyScorer(), TinyEncoder())
+    queries = [f"{x} {y}" for x, y in rng.standard_normal((12, 2))]
+    expected = {
+        mode: [searcher.search([query], 3, mode=mode)[0] for query in queries]
+        for mode in ("exact", "cosine")
+    }
+    wrong = []
+
+    def work(mode):
+        for query, hits in zip(queries, expected[mode], strict=True):
+            if searcher.search([query], 3, mode=mode)[0] != hits:
+                wrong.append(query)
+
+    threads = [threading.Thread(target=work, args=(mode,)) for mode in ("exact", "cosine") * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("kind", ["case", "turn"])
+def test_the_two_vectors_of_a_case_are_of_its_whole_text_and_of_its_query(kind):
+    class Record:
+        query, plan, metadata, created_at = "why?", ["look"], {"speaker": "Ann"}, None
+
+    Record.kind = kind
+
+    class Projector:
+        fingerprint, weight = "model", np.ones(3, np.float32)
+
+        def project_texts(self, texts):
+            return np.array([[len(text)] * 3 for text in texts], np.float32)
+
+    class Encoder(TinyEncoder):
+        dim = 2
+
+    projector, embedder = CaseProjector(Projector()), QueryEmbedder(Encoder())
+    whole = {"case": "[CASE]\nwhy?\n[PLAN]\n- look", "turn": "Ann: why?"}[kind]
+    assert projector.text(Record()) == whole
+    assert projector.embed([whole]).shape == (1, projector.dim)
+    assert embedder.text(Record()) == "why?"
+    assert embedder.embed(["1 0"]).shape == (1, embedder.dim)
+    assert projector.key.startswith("model:")
+    assert embedder.key == "cos:query"
