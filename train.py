@@ -1,4 +1,4 @@
-"""Train a retriever: python train.py data=log data.train=FILE. The options are in conf/train.yaml."""
+"""Train a retriever: python train.py data=log data.train=FILE (options: conf/train.yaml)."""
 
 from __future__ import annotations
 

@@ -75,10 +75,12 @@ def import_file(
     with _opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         work = _Import(store, shelf, path, file, namespace, _digest(file))
-        if work.noted().finished and not again:
+        finished = work.noted().finished
+        if finished and not again:
             return ImportReport(0, 0, already_imported=True)
-        checked = work.check(skip_bad)
-        work.begin()
+        checked = work.check(skip_bad, once_more=finished)
+        if finished:
+            work.restart()
         added = 0
         done = 0
         for batch in work.batches({line for line, _ in checked.skipped}, batch_size):
@@ -123,8 +125,8 @@ class _Import:
     namespace: str
     digest: bytes
 
-    def check(self, skip_bad: bool) -> _Checked:
-        """Read every line and store none.
+    def check(self, skip_bad: bool, *, once_more: bool) -> _Checked:
+        """Read every line and store none; `once_more` if all of them are stored already.
 
         Raises:
             DataError: the first bad line, unless they are skipped; or no line at all.
@@ -132,7 +134,7 @@ class _Import:
         checked = _Checked(0, [], 0)
         line_of: dict[str, int] = {}  # by external id
         for part in _parts(self._lines(), _CHECK_BATCH):
-            taken = self._taken(part)
+            taken = self._taken(part, once_more)
             for line in part:
                 checked.read += 1
                 problem = line.problem or self._clash(line, line_of, taken)
@@ -146,11 +148,10 @@ class _Import:
             raise DataError(self.path, 0, "holds no cases; every line must be one JSON object")
         return checked
 
-    def begin(self) -> None:
-        """Forget that the file was imported before, if it was: it is stored once more."""
-        if self.noted().finished:
-            with self.store.write() as connection:
-                connection.execute(update(imports).where(self._key(connection)).values(_STARTED))
+    def restart(self) -> None:
+        """Forget that the file was imported before: it is stored once more."""
+        with self.store.write() as connection:
+            connection.execute(update(imports).where(self._key(connection)).values(_STARTED))
 
     def add(self, batch: Sequence[Line]) -> int:
         """Store the cases of a batch that are not stored yet; how many they were."""
@@ -215,15 +216,15 @@ class _Import:
         line_of[name] = line.number
         return ""
 
-    def _taken(self, part: Sequence[Line]) -> set[str]:
+    def _taken(self, part: Sequence[Line], once_more: bool) -> set[str]:
         """External ids of the lines that other cases of the namespace have."""
         with self.store.read() as connection:
             state = namespace_state(connection, self.namespace)
             if state is None:
                 return set()
-            noted = self._noted(connection)
-            # The ids of the lines that an interrupted import stored are taken by themselves.
-            stored = 0 if noted.finished else noted.lines
+            # The ids of lines stored by an interrupted import, or by one that runs beside this one,
+            # are taken by themselves.
+            stored = 0 if once_more else self._noted(connection).lines
             new = [line.case for line in part if line.case is not None and line.number > stored]
             ids = [case.external_id for case in new if case.external_id is not None]
             return existing_external_ids(connection, state.id, ids)

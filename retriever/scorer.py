@@ -1,16 +1,16 @@
 """A trained retriever in use: texts to embeddings and projections, pairs to probabilities.
 
-With the ONNX engine nothing here needs torch. Texts are tokenised once, sorted by length into batches
-bounded by padded tokens, and come back in the order they were given. A non-finite number is never
-returned. One scorer may be used from several threads.
+With the ONNX engine nothing here needs torch. Texts are tokenised once, sorted by length into
+batches bounded by padded tokens, and come back in the order they were given. A non-finite number
+is never returned. One scorer may be used from several threads.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +40,11 @@ QUERY_PROJECTION = "query_projection"
 
 _PAIRS_AT_ONCE = 8192
 
-#: A case as callers have it: its question, (question, plan), `{"query": ..., "plan": ...}` or a record.
+#: A case as callers have it: question, (question, plan), {"query": ..., "plan": ...} or record.
 CaseInput = str | tuple[str, Plan] | Mapping[str, Any] | CaseLike
 PairInput = Pair | tuple[str, str] | tuple[str, str, Plan]
+
+T = TypeVar("T")
 
 
 class Engine(Protocol):
@@ -118,7 +120,7 @@ class TextEncoder:
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens the model reads of each text, special tokens included, after truncation."""
-        return [len(ids) for ids in self._texts.tokenizer.encode(texts)]
+        return self._texts.tokenizer.count(texts)
 
     @property
     def truncated(self) -> int:
@@ -148,7 +150,7 @@ class Scorer:
 
     def project(self, cases: Sequence[CaseInput]) -> Floats:
         """N cases -> (N, D): the cached half of the head (`P_c` of the score)."""
-        return self.project_texts([as_case_text(case) for case in cases])
+        return self.project_texts([as_case_text(case) for case in _listed(cases, "cases")])
 
     def project_texts(self, texts: Sequence[str]) -> Floats:
         """N case texts as `retriever.text` renders them -> (N, D)."""
@@ -157,12 +159,14 @@ class Scorer:
     def query_projections(self, queries: Sequence[str]) -> Floats:
         """Q queries -> (Q, D): the other half (`a_q`)."""
         return self._texts.run(
-            [query_text(query) for query in queries], QUERY_PROJECTION, self.projection_size
+            [query_text(query) for query in _listed(queries, "queries")],
+            QUERY_PROJECTION,
+            self.projection_size,
         )
 
     def logits(self, pairs: Sequence[PairInput]) -> Floats:
         """N (query, case[, plan]) pairs -> (N,) logits; each distinct text is encoded once."""
-        read = [as_pair(pair, index) for index, pair in enumerate(pairs)]
+        read = [as_pair(pair, index) for index, pair in enumerate(_listed(pairs, "pairs"))]
         queries, query_of = _distinct([query_text(pair.query) for pair in read])
         cases, case_of = _distinct([case_text(pair.case, pair.plan) for pair in read])
         asked = self._texts.run(queries, QUERY_PROJECTION, self.projection_size)
@@ -180,7 +184,7 @@ class Scorer:
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens the model reads of each text, special tokens included, after truncation."""
-        return [len(ids) for ids in self._texts.tokenizer.encode(texts)]
+        return self._texts.tokenizer.count(texts)
 
     @property
     def truncated(self) -> int:
@@ -212,7 +216,8 @@ def as_case_text(case: CaseInput) -> str:
     if hasattr(case, "query") and hasattr(case, "kind"):
         return record_text(case)
     raise InvalidInput(
-        f"a case must be text, (query, plan), an object or a record, got {type(case).__name__}: {case!r}"
+        "a case must be text, (query, plan), an object or a record, "
+        f"got {type(case).__name__}: {case!r}"
     )
 
 
@@ -245,12 +250,8 @@ class _Texts:
 
     def run(self, texts: Sequence[str], output: str, width: int) -> Floats:
         """N texts -> (N, width) float32 of one output of the engine."""
-        if isinstance(texts, str):
-            raise InvalidInput("texts must be a list of texts, got one text; wrap it in a list")
-        found = np.empty((len(texts), width), dtype=np.float32)
-        if not len(texts):
-            return found
         tokens = self.tokenizer.encode(texts)
+        found = np.empty((len(tokens), width), dtype=np.float32)
         for batch in batches_by_length([len(one) for one in tokens], self.batch_tokens):
             ids, mask = pad([tokens[int(i)] for i in batch], self.tokenizer.pad_id)
             (found[batch],) = self.engine.run(ids, mask, (output,))
@@ -264,8 +265,8 @@ def _texts(folder: Path, manifest: Manifest, engine: str, device: str, batch_tok
     longest = manifest.encoder.max_length
     if batch_tokens < longest:
         raise InvalidInput(
-            f"batch_tokens = {batch_tokens}: a text of the maximum length ({longest} tokens) would not "
-            f"fit; give at least {longest}"
+            f"batch_tokens = {batch_tokens}: a text of the maximum length ({longest} tokens) "
+            f"would not fit; give at least {longest}"
         )
     tokenizer = TextTokenizer.from_file(
         folder / TOKENIZER, max_length=longest, pad_id=manifest.encoder.pad_id
@@ -305,12 +306,22 @@ def _distinct(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
     return list(place), where
 
 
+def _listed(items: Sequence[T], name: str) -> Sequence[T]:
+    """`items`; a text or a single item where a list is expected is refused, not read letterwise."""
+    if isinstance(items, str | bytes | Mapping | Pair) or not isinstance(items, Iterable):
+        raise InvalidInput(
+            f"{name} must be a list, got {type(items).__name__}: {items!r}; wrap it in a list"
+        )
+    return items
+
+
 def _refuse_non_finite(values: Floats, what: str) -> None:
     if not np.isfinite(values).all():
         index = int(np.argwhere(~np.isfinite(values))[0][0])
         raise NonFiniteScore(
-            f"the model gave a non-finite value in {what} for input {index}; its weights are damaged or "
-            "overflow in this precision: export it again, or use engine='torch' on the CPU to compare"
+            f"the model gave a non-finite value in {what} for input {index}; its weights are "
+            "damaged or overflow in this precision: export it again, or compare with "
+            "engine='torch' on the CPU"
         )
 
 

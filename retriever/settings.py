@@ -1,4 +1,4 @@
-"""From Hydra's `DictConfig` to plain dataclasses, once, at the edge; below it nobody sees OmegaConf.
+"""From Hydra's `DictConfig` to plain dataclasses, once, at the edge.
 
 A misspelt key, a wrong type or an impossible value becomes one `ConfigError` that names the key.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from typing import Any, TypeVar, get_args, get_type_hints
-
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from retriever.errors import ConfigError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from omegaconf.errors import OmegaConfBaseException
 
 T = TypeVar("T")
 
@@ -23,9 +24,13 @@ def parse_config(schema: type[T], composed: DictConfig | dict[str, Any]) -> T:
     The dataclasses check their own values in `__post_init__`.
 
     Raises:
-        ConfigError: a key that does not exist, a value of the wrong type, a value left open (`???`),
-            an interpolation that does not resolve, or a check of a dataclass that failed.
+        ConfigError: a key that does not exist, a value of the wrong type, a value left open
+            (`???`), an interpolation that does not resolve, or a check of a dataclass that failed.
     """
+    # Here, not above: the dataclasses import `require`, and training works without Hydra too.
+    from omegaconf import DictConfig, OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
     try:
         given = composed if isinstance(composed, DictConfig) else OmegaConf.create(composed)
         values = OmegaConf.to_container(given, resolve=True)

@@ -1,8 +1,8 @@
 """The one place that turns queries, cases and plans into the text that a model reads.
 
-Training, serving and the bank all call these functions, and an artifact stores `TEXT_FORMAT`; so the
-two sides cannot drift apart. The layout is Memento's (`[CASE]`, `[PLAN]`, one step a line). How a case
-once ended never enters the text.
+Training, serving and the bank all call these functions, and an artifact stores `TEXT_FORMAT`; so
+the two sides cannot drift apart. The layout is Memento's (`[CASE]`, `[PLAN]`, one step a line).
+How a case once ended never enters the text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def query_text(query: str) -> str:
 
 
 def plan_steps(plan: Plan) -> list[str]:
-    """The steps of a plan, each as one line: `<id>. <description>`, or `- <description>` without id.
+    """The steps of a plan, one line each: `<id>. <description>`, without id `- <description>`.
 
     Accepts what logs hold: JSON text, `{"plan": [...]}`, a list of steps, or free text (one step).
     """
@@ -42,7 +42,7 @@ def plan_steps(plan: Plan) -> list[str]:
             return []
         try:
             parsed = json.loads(stripped)
-        except ValueError:
+        except (ValueError, RecursionError):  # text that only looks like JSON is free text
             return [f"- {_one_line(stripped)}"]
         if not isinstance(parsed, dict | list):
             return [f"- {_one_line(stripped)}"]
@@ -51,7 +51,7 @@ def plan_steps(plan: Plan) -> list[str]:
         if "plan" in plan:
             return plan_steps(plan["plan"])
         return [_step(plan)]
-    if isinstance(plan, Sequence):
+    if isinstance(plan, Sequence) and not isinstance(plan, bytes | bytearray | memoryview):
         return [line for line in map(_step, plan) if line]
     raise InvalidInput(
         f"plan must be text, an object or a list of steps, got {type(plan).__name__}: {plan!r}"
@@ -84,8 +84,10 @@ def record_text(case: CaseLike) -> str:
 
 def _step(step: Any) -> str:
     if isinstance(step, Mapping):
-        description = step.get("description")
-        words = _one_line(json.dumps(dict(step)) if description is None else str(description))
+        # `desc` and `step` are what Memento reads where there is no description.
+        named = (step.get(key) for key in ("description", "desc", "step"))
+        whole = json.dumps(dict(step), ensure_ascii=False, default=str)
+        words = _one_line(str(next((one for one in named if one not in (None, "")), whole)))
         number = step.get("id")
         return f"- {words}" if number is None or number == "" else f"{number}. {words}"
     words = _one_line(str(step))

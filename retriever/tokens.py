@@ -44,30 +44,43 @@ class TextTokenizer:
         """Number of ids, added tokens included."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Ids of each text after truncation; counting does not count as cutting."""
+        return [len(ids) for ids in self._encode(texts)[0]]
+
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """N texts -> N arrays of ids, each at most `max_length` long.
 
         Raises:
             InvalidInput: an item is not text, or holds characters that are not (lone surrogates).
         """
-        for index, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise InvalidInput(
-                    f"texts[{index}] must be text, got {type(text).__name__}: {text!r}"
-                )
-        encoded: list[Ids] = []
-        cut = 0
-        for start in range(0, len(texts), _TEXTS_AT_ONCE):
-            batch = list(texts[start : start + _TEXTS_AT_ONCE])
-            try:
-                found = self._tokenizer.encode_batch(batch)
-            except (TypeError, UnicodeEncodeError) as error:
-                raise InvalidInput(
-                    f"a text in texts[{start}:{start + len(batch)}] is not valid Unicode: {error}"
-                ) from error
-            encoded += [np.asarray(one.ids, dtype=np.int64) for one in found]
-            cut += sum(bool(one.overflowing) for one in found)
+        encoded, cut = self._encode(texts)
         if cut:
             with self._lock:
                 self.truncated += cut
         return encoded
+
+    def _encode(self, texts: Sequence[str]) -> tuple[list[Ids], int]:
+        if isinstance(texts, str):
+            raise InvalidInput("texts must be a list of texts, got one text; wrap it in a list")
+        for index, text in enumerate(texts):
+            _refuse_what_is_not_text(text, index)
+        encoded: list[Ids] = []
+        cut = 0
+        for start in range(0, len(texts), _TEXTS_AT_ONCE):
+            found = self._tokenizer.encode_batch(list(texts[start : start + _TEXTS_AT_ONCE]))
+            encoded += [np.asarray(one.ids, dtype=np.int64) for one in found]
+            cut += sum(bool(one.overflowing) for one in found)
+        return encoded, cut
+
+
+def _refuse_what_is_not_text(text: object, index: int) -> None:
+    if not isinstance(text, str):
+        raise InvalidInput(f"texts[{index}] must be text, got {type(text).__name__}: {text!r}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # a lone surrogate; the tokenizer's own error says nothing
+        raise InvalidInput(
+            f"texts[{index}] is not valid Unicode: {error.reason} at character {error.start}; "
+            "decode it with errors='replace'"
+        ) from error

@@ -1,7 +1,7 @@
 """Records and protocols shared by the light side of `retriever`.
 
-`retriever` never imports `memory`: what it needs of a bank is declared here, and a bank that has these
-attributes fits.
+`retriever` never imports `memory`: what it needs of a bank is declared here, and a bank that has
+these attributes fits.
 """
 
 from __future__ import annotations
@@ -57,13 +57,25 @@ class CaseLike(Protocol):
     """What the text of a case is made of."""
 
     @property
-    def query(self) -> str: ...
+    def query(self) -> str:
+        """The task as it was asked."""
+        ...
+
     @property
-    def plan(self) -> Any: ...
+    def plan(self) -> Any:
+        """What was tried; any form that `text.plan_steps` reads."""
+        ...
+
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """`case`, `turn`, `fact`, ..."""
+        ...
+
     @property
-    def metadata(self) -> Mapping[str, Any]: ...
+    def metadata(self) -> Mapping[str, Any]:
+        """Free values; a turn's `speaker` is one."""
+        ...
+
     @property
     def created_at(self) -> int | None:
         """Microseconds since 1970-01-01 UTC, or None."""
@@ -84,24 +96,44 @@ class Block(Protocol):
         ...
 
     @property
-    def namespace(self) -> str: ...
+    def namespace(self) -> str:
+        """The tenant."""
+        ...
+
     @property
     def version(self) -> int:
         """Grows with every change of the namespace."""
         ...
 
     @property
-    def ids(self) -> Ids: ...
+    def ids(self) -> Ids:
+        """(N,) ascending."""
+        ...
+
     @property
-    def live(self) -> Bools: ...
+    def live(self) -> Bools:
+        """(N,) whether a search may return the row."""
+        ...
+
     @property
-    def embeddings(self) -> Floats | None: ...
+    def embeddings(self) -> Floats | None:
+        """(N, E), unit length, or None."""
+        ...
+
     @property
-    def projections(self) -> Floats | None: ...
+    def projections(self) -> Floats | None:
+        """(N, D), or None."""
+        ...
+
     @property
-    def embeddings_key(self) -> str | None: ...
+    def embeddings_key(self) -> str | None:
+        """The embedder's key, or None."""
+        ...
+
     @property
-    def projections_key(self) -> str | None: ...
+    def projections_key(self) -> str | None:
+        """The embedder's key, or None."""
+        ...
 
 
 class CaseSource(Protocol):

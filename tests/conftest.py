@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+# Tiny models are slower on two threads than on one, and far slower on a busy machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -20,7 +23,7 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_artifact(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Path) -> Path:
-    """An exported retriever with random weights over the tiny encoder. Read only: copy to change."""
+    """An exported retriever with random weights over the tiny encoder. Copy it to change it."""
     import torch
 
     from retriever.learning.config import EncoderConfig

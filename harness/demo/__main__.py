@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.demo.errors import DemoFailed
-from harness.demo.run import ROOT, Demo, run
+from harness.demo.run import Demo, run
 from harness.demo.show import console
 from retriever.errors import RetrieverError
 
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--out",
         type=Path,
-        default=ROOT / "outputs" / "demo",
+        default=Path("outputs/demo"),
         help="emptied first; default %(default)s",
     )
     parser.add_argument("--rows", type=int, help="rows of the log that is made")

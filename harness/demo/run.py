@@ -37,7 +37,7 @@ QUESTIONS = 3
 TOP_K = 4
 
 #: Two processor cores train this in about two minutes with MiniLM.
-WORLD = PlantedConfig(rows=2400, cases=240, cases_per_run=8, runs_per_query=2)
+WORLD = PlantedConfig(rows=1536, cases=96, cases_per_run=8, runs_per_query=2, noise=0.5)
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Inputs:
     cases: Path
     questions: list[str]
     about: str  # where the questions come from
+    #: Per question, the chance that each case (by its id) helps; only where the truth is known.
+    truth: list[dict[str, float]] | None = None
 
 
 def run(demo: Demo, screen: Console) -> None:
@@ -98,8 +100,9 @@ def run(demo: Demo, screen: Console) -> None:
             f"  {server.url} answers; its log is {server.log}", soft_wrap=True, highlight=False
         )
         with _step(screen, f"5/7  ask {inputs.about}"):
-            for question in inputs.questions:
-                _ask(server.client, question, screen)
+            for number, question in enumerate(inputs.questions):
+                truth = inputs.truth[number] if inputs.truth else None
+                _ask(server.client, question, truth, screen)
         with _step(screen, "6/7  the report"):
             screen.print(summary(_read_report(trained)))
         screen.rule("7/7  stop the service", align="left", style="bold")
@@ -161,8 +164,15 @@ def _planted(world: PlantedWorld, out: Path, screen: Console) -> Inputs:
     world.write_cases(cases)
     screen.print(f"  a made-up log of {rows} rows whose truth is known", highlight=False)
     # Beyond the last query of the log: nobody has asked these before.
-    new = [world.query(world.query_count + number).words for number in range(QUESTIONS)]
-    return Inputs(log, cases, new, "three questions that are in no log")
+    new = [world.query(world.query_count + number) for number in range(QUESTIONS)]
+    every = range(len(world.cases))
+    truth = [
+        dict(
+            zip((c.id for c in world.cases), world.success_probability(q.index, every), strict=True)
+        )
+        for q in new
+    ]
+    return Inputs(log, cases, [q.words for q in new], "three questions that are in no log", truth)
 
 
 def _spread(log: Path) -> list[str]:
@@ -207,11 +217,11 @@ def _fill(bank: Path, cases: Path, trained: Path, screen: Console) -> None:
     screen.print(f"  {report.added} cases in {bank}", soft_wrap=True, highlight=False)
 
 
-def _ask(client: Client, question: str, screen: Console) -> None:
-    screen.print(f"\n  [bold]{' '.join(question.split())}[/bold]", highlight=False)
+def _ask(client: Client, question: str, truth: Mapping[str, float] | None, screen: Console) -> None:
+    screen.print(f"\n[bold]{' '.join(question.split())}[/bold]", highlight=False)
     for mode, column in (("exact", "chance"), ("cosine", "cosine")):
-        answer = client.search(question, k=TOP_K, mode=mode, return_cases=True)
-        screen.print(hits_table(mode, column, answer["results"]))
+        hits = client.search(question, k=TOP_K, mode=mode, return_cases=True)["results"]
+        screen.print(hits_table(mode, column, hits, truth, width=screen.width))
 
 
 def _read_report(trained: Path) -> Mapping[str, Any]:

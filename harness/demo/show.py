@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+
+#: A stored outcome from here on went well.
+POSITIVE_AT = 1.0
 
 
 def console() -> Console:
@@ -18,29 +23,36 @@ def console() -> Console:
 
 
 def hits_table(
-    mode: str, score_name: str, hits: Sequence[Mapping[str, Any]], positive_at: float = 1.0
+    mode: str,
+    score_name: str,
+    hits: Sequence[Mapping[str, Any]],
+    truth: Mapping[str, float] | None = None,
+    *,
+    width: int = 100,
 ) -> Table:
-    """One search's hits: rank, score, how the stored case once ended, its question."""
-    table = Table(title=mode, title_justify="left", box=None, pad_edge=False)
-    table.add_column("rank", justify="right")
-    table.add_column(score_name, justify="right")
-    table.add_column("ended")
-    table.add_column("case", overflow="ellipsis", no_wrap=True)
+    """One search's hits: rank, score, the true chance where it is known, how the case once ended."""
+    table = Table(title=f"  {mode}", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for heading in ("rank", score_name, *(["true chance"] if truth else [])):
+        table.add_column(f"  {heading}", justify="right", no_wrap=True)
+    table.add_column("ended", no_wrap=True)
+    table.add_column("case", no_wrap=True)
     for hit in hits:
         case = hit["case"]
+        known = [f"{truth[case['id']]:.3f}"] if truth else []
         table.add_row(
             str(hit["rank"]),
             f"{hit['score']:.3f}",
-            _ended(case.get("outcome"), positive_at),
-            " ".join(str(case["query"]).split()),
+            *known,
+            _ended(case.get("outcome")),
+            shorten(case["query"], width - (44 if truth else 30), placeholder=" …"),
         )
     return table
 
 
-def _ended(outcome: float | None, positive_at: float) -> str:
+def _ended(outcome: float | None) -> str:
     if outcome is None:
         return "unknown"
-    return "well" if outcome >= positive_at else "badly"
+    return "well" if outcome >= POSITIVE_AT else "badly"
 
 
 def summary(report: Mapping[str, Any]) -> RenderableType:

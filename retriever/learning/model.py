@@ -1,8 +1,9 @@
 """The query-case classifier: one shared encoder and Memento's head in its split form.
 
-Memento's head is `Linear(2H, D) -> ReLU -> Dropout -> Linear(D, 2)` over `[h_case ; h_query]`, and its
-score the softmax of class 1 (Memento-Teams/Memento, `memory/parametric_memory.py`). Splitting the first
-matrix in two and keeping only the difference of the two output rows is the same function:
+Memento's head is `Linear(2H, D) -> ReLU -> Dropout -> Linear(D, 2)` over `[h_case ; h_query]`,
+and its score the softmax of class 1 (Memento-Teams/Memento, `memory/parametric_memory.py`).
+Splitting the first matrix in two and keeping only the difference of the two output rows is the
+same function:
 
     logit(q, c) = dw . relu(W_case h_case + b1 + W_query h_query) + db,    score = sigmoid(logit)
 
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from retriever.artifact import ENCODER, HEAD, RETRIEVER, Manifest
@@ -49,7 +51,7 @@ class SplitHead(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """The distribution that Memento's two Linear layers start from, carried over to the split."""
+        """Draw from the distribution that Memento's two Linear layers start from."""
         hidden, hidden_size = self.case.weight.shape
         bound = 1.0 / math.sqrt(2 * hidden_size)  # Linear(2H, D) has 2H inputs
         for tensor in (self.case.weight, self.case.bias, self.query.weight):
@@ -94,7 +96,7 @@ class CaseClassifier(nn.Module):
     def forward(
         self, case_ids: Tensor, case_mask: Tensor, query_ids: Tensor, query_mask: Tensor
     ) -> Tensor:
-        """Two texts a row: (R, Lc) and (R, Lq) ids and masks -> (R,) logits. The plain, slow form."""
+        """Two texts a row, ids and masks (R, Lc) and (R, Lq) -> (R,) logits; plain and slow."""
         assert self.head is not None
         case = self.head.case(self.encode(case_ids, case_mask))
         query = self.head.query(self.encode(query_ids, query_mask))
@@ -139,6 +141,6 @@ def load_model(folder: Path, manifest: Manifest) -> CaseClassifier:
     if manifest.kind == RETRIEVER:
         try:
             head = head_from_tensors(safetensors.torch.load_file(folder / HEAD))
-        except (KeyError, RuntimeError) as error:
+        except (OSError, KeyError, RuntimeError, SafetensorError) as error:
             raise ArtifactCorrupt(f"{folder / HEAD} does not hold a head: {error}") from error
     return CaseClassifier(encoder, manifest.encoder.pooling, head)

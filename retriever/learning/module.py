@@ -19,7 +19,7 @@ VALIDATION_LOSS = "val/log_loss"
 
 
 def batch_logits(model: CaseClassifier, batch: Batch) -> Tensor:
-    """The (R,) logits of a batch: U distinct texts through the encoder, R pairs through the head."""
+    """The (R,) logits of a batch: U texts through the encoder, R pairs through the head."""
     assert model.head is not None
     embeddings = torch.cat([model.encode(ids, mask) for ids, mask in batch.chunks])  # (U, H)
     asked = model.head.query(embeddings[batch.queries])  # (Q, D)
@@ -37,6 +37,7 @@ class RetrieverModule(lightning.LightningModule):
         objective: ObjectiveConfig,
         config: TrainerConfig,
         *,
+        total_steps: int,
         positive_weight: float,
         seed: int,
     ) -> None:
@@ -44,6 +45,7 @@ class RetrieverModule(lightning.LightningModule):
         self.model = model
         self._objective = objective
         self._config = config
+        self._total_steps = total_steps
         self._positive_weight = positive_weight
         self._seed = seed
         self._validation_loss = torchmetrics.MeanMetric()
@@ -76,13 +78,29 @@ class RetrieverModule(lightning.LightningModule):
         self._validation_loss.update(loss, weight=len(batch))
         self.log(VALIDATION_LOSS, self._validation_loss, prog_bar=True, batch_size=len(batch))
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip by the global norm.
+
+        Lightning's own refuses fused optimizers under mixed precision, for the sake of fp16's
+        gradient scaler; bf16 has none.
+        """
+        if gradient_clip_val:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """AdamW; weight decay on matrices only; linear warm-up, then linear to zero."""
         optimizer = torch.optim.AdamW(
             parameter_groups(self.model, self._config),
-            fused=self.device.type == "cuda",
+            fused=True,
         )
-        total = int(self.trainer.estimated_stepping_batches)
+        # Not trainer.estimated_stepping_batches: asking for it sets the loaders up before a
+        # checkpoint is read, and their stored position is then never restored.
+        total = self._total_steps
         warmup = round(total * self._config.warmup_fraction)
         scheduler = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: linear_schedule(step, warmup, total)
@@ -94,7 +112,7 @@ class RetrieverModule(lightning.LightningModule):
 
 
 def linear_schedule(step: int, warmup: int, total: int) -> float:
-    """The share of the learning rate at `step`: up from 0 over `warmup` steps, down to 0 at `total`."""
+    """The share of the learning rate at `step`: from 0 up for `warmup`, to 0 at `total`."""
     if step < warmup:
         return step / max(1, warmup)
     return max(0.0, (total - step) / max(1, total - warmup))

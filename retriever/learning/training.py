@@ -1,8 +1,9 @@
 """`train(config)`: the log read, split by query, a model fitted, judged beside baselines, exported.
 
-With `data.folds` the same happens once a fold, each fold's rows scored by a model that never saw their
-queries, and one report covers all of them; there is then no single model to export. Finished folds are
-kept, and a run that is started again with `resume=true` does not fit them anew.
+With `data.folds` the same happens once a fold, each fold's rows scored by a model that never saw
+their queries, and one report covers all of them; there is then no single model to export.
+Finished folds are kept, and a run that is started again with `resume=true` does not fit them
+anew.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a run left behind. `artifact` is None for cross-validation, which keeps no single model."""
+    """What a run left behind; cross-validation keeps no single model, so no artifact."""
 
     output_dir: Path
     report: dict[str, Any]
@@ -77,7 +78,7 @@ class Scored:
 
 
 def train(config: TrainConfig) -> TrainResult:
-    """Run the whole job and write `report.json`, the checkpoints and the artifact to the output folder.
+    """Run the whole job; report, checkpoints and artifact go to the output folder.
 
     Raises:
         DataError: a bad line of the log. SplitRefused: a log with one query or one class.
@@ -133,9 +134,9 @@ def read_data(config: TrainConfig, output: Path) -> Data:
     both = shared_queries(rows, test_rows)
     if both:
         raise InvalidInput(
-            f"data.test = {settings.test}: {len(both)} of its queries are also in the training log, the "
-            f"first is {both[0]!r}; take them out of one of the two, or let data.test_fraction make the "
-            "split"
+            f"data.test = {settings.test}: {len(both)} of its queries are also in the training "
+            f"log, the first is {both[0]!r}; take them out of one of the two, or let "
+            "data.test_fraction make the split"
         )
     together = joined(rows, test_rows)
     return Data(read, together, np.arange(len(rows), len(together)))
@@ -367,7 +368,13 @@ def _export(
                 "use_plan": config.data.use_plan,
                 **{key: scored.summary[key] for key in ("epochs", "steps", "precision")},
             },
-            metrics={"evaluated_on": report["evaluated_on"], **report["systems"][MODEL]},
+            metrics={
+                "evaluated_on": report["evaluated_on"],
+                **{
+                    name: figures["estimate"]
+                    for name, figures in report["systems"][MODEL]["metrics"].items()
+                },
+            },
             # Validation rows chose the epoch and the calibration: they were learned from as well.
             case_texts=[
                 data.rows.case_texts[i]

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from memory import AlreadyStored, CaseBank, DataError, InvalidInput, NewCase
+from memory.jsonl import read_lines
 from tests.memory.embedders import Digests
 
 
@@ -239,6 +240,26 @@ def test_a_file_that_changes_while_it_is_read_is_not_noted_as_imported(bank, fil
     with pytest.raises(DataError, match="changed while it was imported"):
         bank.import_jsonl(path, batch_size=1, progress=change)
     assert not bank.import_jsonl(path, on_bad_line="skip").already_imported
+
+
+def test_a_file_finished_by_another_process_meanwhile_is_not_added_twice(
+    bank, file_of, monkeypatch
+):
+    path = file_of({"query": "a", "id": "x"}, {"query": "b"})
+    other = []
+
+    def read_lines_after_another_import(file):
+        if not other:
+            other.append(None)
+            with CaseBank.open(bank.path, projections=Digests()) as second:
+                other[0] = second.import_jsonl(path)
+        return read_lines(file)
+
+    monkeypatch.setattr("memory.importing.read_lines", read_lines_after_another_import)
+    report = bank.import_jsonl(path)
+    assert (other[0].added, report.added, report.resumed) == (2, 0, 2)
+    assert bank.count() == 2
+    assert bank.import_jsonl(path).already_imported
 
 
 def test_an_id_taken_by_another_writer_meanwhile_is_named(bank, file_of):

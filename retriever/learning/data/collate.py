@@ -45,8 +45,8 @@ def tokenise(rows: Rows, tokenizer: TextTokenizer, *, query_weighting: str = "ro
 class Batch:
     """One step. Texts are numbered across chunks: chunk 0's rows first, then chunk 1's, ...
 
-    `chunks`: (ids, mask) of shape (B_i, L_i) each, U = sum of B_i distinct texts. `queries` (Q,) and
-    `cases` (C,) are numbers of texts, U = Q + C; `query_of` and `case_of` (R,) point into those two;
+    `chunks`: (ids, mask) of shape (B_i, L_i) each, U = sum of B_i distinct texts. `queries` (Q,)
+    and `cases` (C,) are numbers of texts, U = Q + C; `query_of`, `case_of` (R,) point into those;
     `outcome`, `weight` (R,); `row` (R,) the row numbers.
     """
 

@@ -13,6 +13,9 @@ from retriever.learning.data.collate import Batch, TokenTable, collate
 from retriever.learning.data.sampler import grouped_batches, shard
 from retriever.types import Ids
 
+CPU_TOKENS_PER_CHUNK = 2048
+GPU_TOKENS_PER_CHUNK = 16_384
+
 
 class EpochLoader:
     """Batches of one epoch; knows how far it got, so that Lightning can store and restore it.
@@ -47,7 +50,7 @@ class EpochLoader:
         self._position, self._resume_at = self._resume_at, 0
         for row in self._batches(epoch)[self._position :]:
             self._position += 1
-            yield collate(self._table, row, tokens_per_chunk=self._config.tokens_per_chunk)
+            yield collate(self._table, row, tokens_per_chunk=self._tokens_per_chunk())
 
     def state_dict(self) -> dict[str, Any]:
         """How many batches of the running epoch were handed out."""
@@ -56,6 +59,12 @@ class EpochLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Start the next epoch that is iterated at the stored position."""
         self._resume_at = int(state["position"])
+
+    def _tokens_per_chunk(self) -> int:
+        if self._config.tokens_per_chunk is not None:
+            return self._config.tokens_per_chunk
+        on_gpu = self._trainer is not None and self._trainer.strategy.root_device.type == "cuda"
+        return GPU_TOKENS_PER_CHUNK if on_gpu else CPU_TOKENS_PER_CHUNK
 
     def _batches(self, epoch: int) -> list[Ids]:
         batches = grouped_batches(

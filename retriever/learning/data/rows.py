@@ -52,7 +52,8 @@ class Rows:
 def joined(first: Rows, second: Rows) -> Rows:
     """The rows of both logs over common tables of texts and queries; `first`'s rows come first.
 
-    Needed where one log is trained on and another one tested: a case has to be the same case in both.
+    Needed where one log is trained on and another one tested: a case has to be the same case in
+    both.
     """
     queries, second_query = _merged(first.query_texts, second.query_texts)
     cases, second_case = _merged(first.case_texts, second.case_texts)
@@ -85,7 +86,7 @@ def groups_of(query_texts: list[str], query: Ids) -> Ids:
 
 
 def _merged(first: list[str], second: list[str]) -> tuple[list[str], Ids]:
-    """The union of two tables, `first`'s places kept, and the new place of each of `second`'s texts."""
+    """The union of two tables (`first`'s places kept), and where `second`'s texts went."""
     place = {text: index for index, text in enumerate(first)}
     moved = np.array([place.setdefault(text, len(place)) for text in second], dtype=np.int64)
     return list(place), moved

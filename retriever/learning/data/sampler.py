@@ -1,4 +1,4 @@
-"""Which rows go into which step: whole queries together, steps of like size, a pure function of the seed."""
+"""Which rows go into which step: whole queries together, a pure function of the seed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def grouped_batches(
 
     The rows of a query stand together, so its text is encoded once a step; a query with more than
     `max_rows_per_query` rows is cut into several, which bounds a step at `queries_per_batch` x
-    `max_rows_per_query` rows whatever the order. The number of steps is the same in every epoch, and
-    the same (seed, epoch) gives the same batches, whatever ran before: an exact resume needs both.
+    `max_rows_per_query` rows whatever the order. The number of steps is the same in every epoch,
+    and the same (seed, epoch) gives the same batches, whatever ran before: an exact resume needs
+    both.
     """
     if not len(rows):
         return []

@@ -1,0 +1,1 @@
+"""Speed and memory measurements, some of them against peers. They measure; they are not tests."""

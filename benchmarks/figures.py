@@ -1,0 +1,64 @@
+"""What every benchmark ends with: one line of JSON that says what was measured, and where."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured value and, where there is one, the target it is held against."""
+
+    value: float
+    unit: str
+    target: float | None = None
+    at_most: bool = False  # the target is an upper bound instead of a lower one
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is reached; None without a target, False for NaN."""
+        if self.target is None:
+            return None
+        return self.value <= self.target if self.at_most else self.value >= self.target
+
+    def to_json(self) -> dict[str, Any]:
+        """Value, unit, target, met."""
+        rounded = float(f"{self.value:.6g}")
+        return {"value": rounded, "unit": self.unit, "target": self.target, "met": self.met}
+
+
+def result_line(benchmark: str, figures: Mapping[str, Figure], **machine: Any) -> str:
+    """The last line a benchmark prints; `machine` adds what matters there (torch, GPU)."""
+    return json.dumps(
+        {
+            "benchmark": benchmark,
+            "machine": {**this_machine(), **machine},
+            "figures": {name: figure.to_json() for name, figure in figures.items()},
+        }
+    )
+
+
+def this_machine() -> dict[str, Any]:
+    """Operating system, processor, cores that this process may use, Python."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+    }
+
+
+def _cpu_name() -> str:
+    described = Path("/proc/cpuinfo")
+    if described.is_file():
+        for line in described.read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or "unknown"
