@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -83,7 +84,12 @@ def random_encoder(
         intermediate_size=4 * hidden_size,
         max_position_embeddings=512,
     )
+    settings.save_pretrained(folder)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        transformers.BertModel(settings, add_pooling_layer=False).save_pretrained(folder)
+        model = transformers.BertModel(settings, add_pooling_layer=False)
+    # As `save_pretrained` would write them, without its progress bar.
+    safetensors.torch.save_file(
+        dict(model.state_dict()), folder / "model.safetensors", metadata={"format": "pt"}
+    )
     return folder

@@ -1,7 +1,7 @@
 """Training throughput: pairs/s of our trainer against Memento's own loop, on CPUs.
 
     python -m benchmarks.train_throughput            # about five minutes
-    python -m benchmarks.train_throughput --quick    # small sizes, under a minute
+    python -m benchmarks.train_throughput --quick    # a tiny encoder, under a minute
 
 Both sides train in one process, by turns, on the same rows, the same encoder from the same weights,
 first-token pooling, plans used, at most 256 tokens, all texts tokenised beforehand. A step counts
@@ -29,7 +29,7 @@ if not __package__:  # run as a file: Python put this folder on the path, not th
 from benchmarks.figures import Figure, result_line
 from benchmarks.memento_loop import MementoLoop, with_weights_of
 from benchmarks.pace import Pace, StepClock
-from benchmarks.planted import planted_rows
+from benchmarks.planted import planted_rows, random_encoder
 from retriever.learning.config import (
     EncoderConfig,
     LoggerConfig,
@@ -72,7 +72,12 @@ class OurLoop:
         """Whole steps until `limit_s` is reached, after one that is not timed."""
         settings = self._config.trainer
         module = RetrieverModule(
-            self.model, self._config.objective, settings, positive_weight=1.0, seed=self._seed
+            self.model,
+            self._config.objective,
+            settings,
+            total_steps=1_000_000,  # of the schedule; the clock ends the run long before
+            positive_weight=1.0,
+            seed=self._seed,
         )
         self.model.train()
         clock = StepClock(limit_s=limit_s)
@@ -92,18 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the table, and end with the line of JSON."""
     options = parse(arguments)
     rows, source = load_rows(options)
-    encoder = load_encoder(
-        EncoderConfig(source=options.encoder, max_length=options.max_length, pooling="first")
-    )
-    table = tokenise(rows, encoder.tokenizer)
-    torch.manual_seed(options.seed)
-    head = ModelConfig()
-    model = CaseClassifier(
-        encoder.model, encoder.pooling, SplitHead(encoder.hidden_size, head.hidden, head.dropout)
-    )
     print(f"log      {source}: {len(rows)} rows, {len(set(rows.group.tolist()))} queries")
-    print(f"encoder  {options.encoder}, {torch.get_num_threads()} threads, float32 for Memento")
-
+    model, table = load_model(options, rows)
     difference = loss_difference(model, table, seed=options.seed)
     print(f"the two losses of the same rows differ by {difference:.1e}\n")
     if not difference <= LARGEST_LOSS_DIFFERENCE:
@@ -214,6 +209,23 @@ def as_table(paces: dict[str, list[Pace]]) -> str:
     return "\n".join(lines)
 
 
+def load_model(options: argparse.Namespace, rows: Rows) -> tuple[CaseClassifier, TokenTable]:
+    """The classifier that both sides start from, and the tokens of the rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = options.encoder
+        if source is None:
+            texts = rows.query_texts + rows.case_texts
+            source = str(random_encoder(Path(folder), texts, layers=2, hidden_size=64))
+        encoder = load_encoder(
+            EncoderConfig(source=source, max_length=options.max_length, pooling="first")
+        )
+    print(f"encoder  {options.encoder or 'tiny, random'}, {torch.get_num_threads()} threads")
+    torch.manual_seed(options.seed)
+    head = SplitHead(encoder.hidden_size, ModelConfig().hidden, ModelConfig().dropout)
+    model = CaseClassifier(encoder.model, encoder.pooling, head)
+    return model, tokenise(rows, encoder.tokenizer)
+
+
 def load_rows(options: argparse.Namespace) -> tuple[Rows, str]:
     """The rows to train on, plans used, and where they come from."""
     if options.log is None:
@@ -234,16 +246,23 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--log", type=Path, help="an outcome log (Memento's training data if there, else planted)"
     )
-    parser.add_argument("--encoder", default=EncoderConfig().source)
+    parser.add_argument(
+        "--encoder",
+        help=f"hub id, folder or pkg: ({EncoderConfig().source}; with --quick a tiny random one)",
+    )
     parser.add_argument("--max-length", type=int, default=256, help="tokens")
     parser.add_argument("--rounds", type=int, help="5; 2 with --quick")
     parser.add_argument("--seconds", type=float, help="a side and round: 20; 2 with --quick")
     parser.add_argument("--precision", choices=("fp32", "bf16-mixed", "both"), default="fp32")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="a small planted log, short rounds")
+    parser.add_argument(
+        "--quick", action="store_true", help="a small planted log, a tiny encoder, short rounds"
+    )
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (2 if options.quick else 5)
     options.seconds = options.seconds or (2.0 if options.quick else 20.0)
+    if options.encoder is None and not options.quick:
+        options.encoder = EncoderConfig().source
     options.planted_rows = 800 if options.quick else 6000
     options.precisions = (
         ("fp32", "bf16-mixed") if options.precision == "both" else (options.precision,)

@@ -145,8 +145,12 @@ def verify(folder: Path, manifest: Manifest) -> None:
     """Compare every file with the manifest.
 
     Raises:
-        ArtifactCorrupt: a file is missing, has another size, or other bytes.
+        ArtifactCorrupt: a file is missing, unlisted, has another size, or other bytes.
     """
+    # What loading may read must be listed: a file that nobody hashed could be anyone's.
+    for name in (TOKENIZER, ENCODER_ONNX, HEAD, f"{ENCODER}/model.safetensors"):
+        if name not in manifest.files and (folder / name).exists():
+            raise ArtifactCorrupt(f"{folder / name} is not listed in the manifest; export again")
     for name, (digest, size) in manifest.files.items():
         path = folder / name
         if not path.is_file():

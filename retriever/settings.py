@@ -36,7 +36,8 @@ def parse_config(schema: type[T], composed: DictConfig | dict[str, Any]) -> T:
         values = OmegaConf.to_container(given, resolve=True)
         _refuse_unknown_keys(schema, values, path="")
         merged = OmegaConf.merge(OmegaConf.structured(schema), values)
-        missing = sorted(str(key) for key in OmegaConf.missing_keys(merged))
+        # A `???` in what was given would leave the schema's default in place: it counts too.
+        missing = sorted({*OmegaConf.missing_keys(given), *OmegaConf.missing_keys(merged)})
         if missing:
             raise ConfigError(
                 f"{missing[0]} has no value; give it on the command line: {missing[0]}=..."
@@ -66,8 +67,12 @@ def _refuse_unknown_keys(schema: type[Any], values: Any, path: str) -> None:
             hint = f"did you mean {path}{near[0]}?" if near else f"known here: {', '.join(known)}"
             raise ConfigError(f"unknown configuration key {dotted} (value {value!r}); {hint}")
         nested = _dataclass_in(hints[str(key)])
-        if nested is not None:
-            _refuse_unknown_keys(nested, value, path=f"{dotted}.")
+        if nested is None:
+            continue
+        if not isinstance(value, dict | list | None) and value != "???":
+            inside = ", ".join(field.name for field in dataclasses.fields(nested))
+            raise ConfigError(f"{dotted} = {value!r}: a group of settings is needed ({inside})")
+        _refuse_unknown_keys(nested, value, path=f"{dotted}.")
 
 
 def _dataclass_in(annotation: Any) -> type[Any] | None:

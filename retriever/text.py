@@ -83,15 +83,18 @@ def record_text(case: CaseLike) -> str:
 
 
 def _step(step: Any) -> str:
-    if isinstance(step, Mapping):
-        # `desc` and `step` are what Memento reads where there is no description.
-        named = (step.get(key) for key in ("description", "desc", "step"))
-        whole = json.dumps(dict(step), ensure_ascii=False, default=str)
-        words = _one_line(str(next((one for one in named if one not in (None, "")), whole)))
-        number = step.get("id")
-        return f"- {words}" if number is None or number == "" else f"{number}. {words}"
-    words = _one_line(str(step))
-    return f"- {words}" if words else ""
+    if not isinstance(step, Mapping):
+        words = _one_line(str(step))
+        return f"- {words}" if words else ""
+    # `desc` and `step` are what Memento reads where there is no description.
+    for key in ("description", "desc", "step"):
+        if step.get(key) not in (None, ""):
+            words = str(step[key])
+            break
+    else:
+        words = json.dumps(dict(step), ensure_ascii=False, default=str)
+    number = "" if step.get("id") is None else _one_line(str(step["id"]))
+    return f"{number}. {_one_line(words)}" if number else f"- {_one_line(words)}"
 
 
 def _one_line(words: str) -> str:

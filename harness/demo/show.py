@@ -11,7 +11,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-
 #: A stored outcome from here on went well.
 POSITIVE_AT = 1.0
 
@@ -30,7 +29,7 @@ def hits_table(
     *,
     width: int = 100,
 ) -> Table:
-    """One search's hits: rank, score, the true chance where it is known, how the case once ended."""
+    """One search's hits: rank, score, true chance if known, how the case once ended."""
     table = Table(title=f"  {mode}", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for heading in ("rank", score_name, *(["true chance"] if truth else [])):
         table.add_column(f"  {heading}", justify="right", no_wrap=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +107,9 @@ def test_training_leaves_a_report_and_an_artifact_that_scores_like_the_report(
     p = 1 / (1 + np.exp(-(a * logit.astype(np.float64) + b)))
     y = test.outcome
     log_loss = -np.mean(y * np.log(p) + (1 - y) * np.log(1 - p))
-    assert report["systems"]["model"]["metrics"]["log_loss"]["estimate"] == pytest.approx(log_loss, abs=1e-4)
+    assert report["systems"]["model"]["metrics"]["log_loss"]["estimate"] == pytest.approx(
+        log_loss, abs=1e-4
+    )
     assert report["calibration"][0]["a"] == pytest.approx(a)
 
 
@@ -205,9 +206,7 @@ def test_early_stopping_keeps_its_patience_and_the_best_epoch(config: TrainConfi
     )
     fitted = fit(config, *split_rows(config), Path(config.output_dir))
     assert fitted.summary["epochs"] < 30
-    state = torch.load(
-        Path(config.output_dir) / "checkpoints" / "best.ckpt", weights_only=True
-    )
+    state = torch.load(Path(config.output_dir) / "checkpoints" / "best.ckpt", weights_only=True)
     assert state["epoch"] < fitted.summary["epochs"] - 1
     best = {k.removeprefix("model."): v for k, v in state["state_dict"].items()}
     assert_same(best, weights(fitted.model))
@@ -305,7 +304,9 @@ def test_bf16_training_stays_close_to_fp32(config: TrainConfig) -> None:
     rows = split_rows(config)
     full = fit(config, *rows, Path(config.output_dir) / "full").summary
     half = fit(
-        changed(config, trainer={"precision": "bf16-mixed"}), *rows, Path(config.output_dir) / "half"
+        changed(config, trainer={"precision": "bf16-mixed"}),
+        *rows,
+        Path(config.output_dir) / "half",
     ).summary
     assert half["precision"] == "bf16-mixed"
     assert half["best_validation_log_loss"] == pytest.approx(
@@ -340,8 +341,3 @@ def test_class_weights_cost_log_loss_which_is_why_they_are_off(config: TrainConf
     plain = learned_log_loss(config, ObjectiveConfig(), "plain")
     weighted = learned_log_loss(config, ObjectiveConfig(positive_weight=8.0), "weighted")
     assert weighted > plain + 0.02
-
-
-@pytest.fixture
-def make_rows() -> Callable[[Path], Any]:
-    return lambda path: read_outcome_log(str(path)).rows(True)
