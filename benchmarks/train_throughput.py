@@ -220,6 +220,8 @@ def load_model(options: argparse.Namespace, rows: Rows) -> tuple[CaseClassifier,
             EncoderConfig(source=source, max_length=options.max_length, pooling="first")
         )
     print(f"encoder  {options.encoder or 'tiny, random'}, {torch.get_num_threads()} threads")
+    if options.quick:
+        print("quick: small sizes show that it works; measure without --quick")
     torch.manual_seed(options.seed)
     head = SplitHead(encoder.hidden_size, ModelConfig().hidden, ModelConfig().dropout)
     model = CaseClassifier(encoder.model, encoder.pooling, head)
@@ -259,15 +261,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--quick", action="store_true", help="a small planted log, a tiny encoder, short rounds"
     )
     options = parser.parse_args(arguments)
-    options.rounds = options.rounds or (2 if options.quick else 5)
-    options.seconds = options.seconds or (2.0 if options.quick else 20.0)
+    if options.rounds is None:
+        options.rounds = 2 if options.quick else 5
+    if options.seconds is None:
+        options.seconds = 2.0 if options.quick else 20.0
     if options.encoder is None and not options.quick:
         options.encoder = EncoderConfig().source
     options.planted_rows = 800 if options.quick else 6000
     options.precisions = (
         ("fp32", "bf16-mixed") if options.precision == "both" else (options.precision,)
     )
-    if options.rounds < 1 or options.seconds <= 0:
+    if options.rounds < 1 or not options.seconds > 0:
         parser.error(
             f"--rounds {options.rounds} --seconds {options.seconds:g}: at least one round, and "
             "more than 0 seconds"

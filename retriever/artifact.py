@@ -191,13 +191,15 @@ def _refuse_constant(name: str) -> None:
 
 def _digest(body: Mapping[str, Any]) -> str:
     rest = {key: value for key, value in body.items() if key != "digest"}
-    canonical = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    canonical = json.dumps(rest, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _parse(path: Path, body: Mapping[str, Any]) -> Manifest:
     try:
-        calibration = Calibration(**body["calibration"])
+        calibration = Calibration(
+            a=float(body["calibration"]["a"]), b=float(body["calibration"]["b"])
+        )
         manifest = Manifest(
             kind=body["kind"],
             encoder=EncoderFacts(**body["encoder"]),
@@ -213,7 +215,7 @@ def _parse(path: Path, body: Mapping[str, Any]) -> Manifest:
                 name: (str(digest), int(size)) for name, (digest, size) in body["files"].items()
             },
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ArtifactCorrupt(
             f"{path} lacks or misshapes a field ({error}); export again"
         ) from error

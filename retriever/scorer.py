@@ -174,7 +174,8 @@ class Scorer:
         logits = np.empty(len(read), dtype=np.float32)
         for part in chunks(len(read), _PAIRS_AT_ONCE):
             hidden = np.maximum(shown[case_of[part]] + asked[query_of[part]], 0.0)  # (n, D)
-            logits[part] = hidden @ self.weight + self.offset
+            with np.errstate(over="ignore", invalid="ignore"):  # refused below, by place
+                logits[part] = hidden @ self.weight + self.offset
         _refuse_non_finite(logits, "logits")
         return logits
 

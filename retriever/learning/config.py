@@ -188,11 +188,11 @@ class TrainerConfig:
 
     epochs: int = 3
     learning_rate: float = 2e-5
-    head_learning_rate: float | None = None  # null: the same as the encoder's
+    head_learning_rate: float | None = 1e-3  # null: the same as the encoder's
     weight_decay: float = 0.01  # not on biases and norms
     warmup_fraction: float = 0.06  # of all steps; then linear to 0
     gradient_clip: float = 1.0
-    queries_per_batch: int = 32
+    queries_per_batch: int = 16
     max_rows_per_query: int = 16  # in one batch; bounds a batch at queries x rows
     # Padded tokens of one encoder call inside a step; null: 2048 on CPUs, where less padding is
     # what counts, 16384 on GPUs, where fewer launches are.

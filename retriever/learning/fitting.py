@@ -101,7 +101,9 @@ def fit(
     if best:
         _load_weights(module, Path(best))
     else:
-        log.warning("no epoch reached its validation (trainer.max_steps): these are the last weights")
+        log.warning(
+            "no epoch reached its validation (trainer.max_steps): these are the last weights"
+        )
     summary = {
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
@@ -127,7 +129,8 @@ def build_trainer(
     device = torch_device(Device.parse(config.device))
     precision = _precision(settings.precision, device)
     # Deterministic algorithms also fill every fresh tensor, a debugging aid that costs a tenth.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    debugging: Any = torch.utils.deterministic
+    debugging.fill_uninitialized_memory = False
     if settings.deterministic and device.type == "cuda":
         # cuBLAS needs this before its first call to be deterministic.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -238,8 +241,8 @@ def _resume_from(config: TrainConfig, folder: Path) -> Path | None:
     if not config.resume:
         if path.exists():
             raise ConfigError(
-                f"{path} exists: a run was made in this folder before; go on with it by resume=true, "
-                "or choose another folder with hydra.run.dir=FOLDER"
+                f"{path} exists: a run was made in this folder before; "
+                "go on with it by resume=true, or choose another folder with hydra.run.dir=FOLDER"
             )
         return None
     if not path.is_file():
@@ -273,7 +276,7 @@ def _loggers(config: TrainConfig, folder: Path) -> list[Logger]:
 
 
 def _unused(folder: Path, name: str) -> str:
-    """`name`, or `name-1`, ...: the CSV logger deletes what it finds, and a resumed run has a past."""
+    """`name`, or `name-1`, ...: the CSV logger deletes what it finds, a resumed run's past too."""
     names = [name, *(f"{name}-{number}" for number in range(1, 10_000))]
     return next(one for one in names if not (folder / one).exists())
 

@@ -17,29 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from retriever.errors import InvalidInput
 from retriever.files import write_text_atomically
 from retriever.learning import calibration as calibrating
 from retriever.learning.baselines import fit_baselines
 from retriever.learning.config import TrainConfig
 from retriever.learning.data.collate import tokenise
-from retriever.learning.data.outcome_log import OutcomeLog, read_outcome_log
-from retriever.learning.data.rows import Rows, joined
-from retriever.learning.data.split import (
-    Split,
-    check_disjoint,
-    grouped_folds,
-    grouped_split,
-    shared_queries,
-)
+from retriever.learning.data.rows import Rows
+from retriever.learning.data.split import Split, check_disjoint, grouped_folds
 from retriever.learning.encoder import load_encoder
 from retriever.learning.export import ExportFacts, export_artifact
 from retriever.learning.fitting import Fitted, check_launch, fit
 from retriever.learning.model import CaseClassifier
 from retriever.learning.predict import embed_texts, predict_logits
 from retriever.learning.report import MODEL, UNCALIBRATED, build_report, render_text, write_report
-from retriever.learning.synthetic import PlantedWorld
-from retriever.progress import byte_progress
+from retriever.learning.selection import Data, judged_rows, read_data, split_of, training_rows
 from retriever.types import Calibration, Floats
 
 ARTIFACT = "artifact"
@@ -57,15 +48,6 @@ class TrainResult:
     report: dict[str, Any]
     artifact: Path | None = None
     cosine_encoder: Path | None = None
-
-
-@dataclass(frozen=True)
-class Data:
-    """The rows of a run: of the log, and after them of the separate test log if there is one."""
-
-    log: OutcomeLog
-    rows: Rows
-    separate_test: np.ndarray | None  # row numbers of the test log
 
 
 @dataclass(frozen=True)
@@ -94,61 +76,13 @@ def train(config: TrainConfig) -> TrainResult:
     return _train_once(config, data, output)
 
 
-def read_data(config: TrainConfig, output: Path) -> Data:
-    """Read the training log (making a planted one first if so configured), and the test log.
-
-    Raises:
-        InvalidInput: the test log shares a query with the training log.
-    """
-    settings = config.data
-    source = settings.train
-    if source is None:
-        assert settings.planted is not None
-        source = str(output / "planted.jsonl")
-        world = PlantedWorld(settings.planted)
-        world.write_log(Path(source))
-        world.write_cases(output / "planted_cases.jsonl")
-    cache = output / "cache"
-    with byte_progress("reading the log") as progress:
-        read = read_outcome_log(
-            source, on_bad_line=settings.on_bad_line, cache_dir=cache, progress=progress
-        )
-    rows = read.rows(settings.use_plan, duplicates=settings.duplicates)
-    log.info(
-        "%s: %d rows, %d queries, %d cases; %d duplicate rows, %d rows whose case is the query",
-        source,
-        len(read),
-        read.report.queries,
-        read.report.cases,
-        read.report.duplicate_rows,
-        read.report.self_case_rows,
-    )
-    if settings.test is None:
-        return Data(read, rows, None)
-    if settings.folds:
-        raise InvalidInput(
-            "data.test and data.folds exclude each other: folds test on their own rows"
-        )
-    test = read_outcome_log(settings.test, on_bad_line=settings.on_bad_line, cache_dir=cache)
-    test_rows = test.rows(settings.use_plan)
-    both = shared_queries(rows, test_rows)
-    if both:
-        raise InvalidInput(
-            f"data.test = {settings.test}: {len(both)} of its queries are also in the training "
-            f"log, the first is {both[0]!r}; take them out of one of the two, or let "
-            "data.test_fraction make the split"
-        )
-    together = joined(rows, test_rows)
-    return Data(read, together, np.arange(len(rows), len(together)))
-
-
 def _train_once(config: TrainConfig, data: Data, output: Path) -> TrainResult:
-    split = _split(config, data)
+    split = split_of(config, data)
     check_disjoint(split, data.rows)
     fitted, scored = _fit_and_score(config, data.rows, split, output)
     if not fitted.is_main:  # another rank of a distributed run reports and exports
         return TrainResult(output, {})
-    judged, evaluated_on = _judged(split)
+    judged, evaluated_on = judged_rows(split)
     report = _report(
         config,
         data,
@@ -157,7 +91,7 @@ def _train_once(config: TrainConfig, data: Data, output: Path) -> TrainResult:
         evaluated_on,
         {
             "digest": split.digest,
-            "train_rows": len(_trained(config, data.rows, split)),
+            "train_rows": len(training_rows(config, data.rows, split)),
             "validation_rows": len(split.validation),
             "test_rows": len(split.test),
         },
@@ -229,9 +163,9 @@ def _fold(config: TrainConfig, data: Data, split: Split, folder: Path) -> Scored
 def _fit_and_score(
     config: TrainConfig, rows: Rows, split: Split, folder: Path
 ) -> tuple[Fitted, Scored]:
-    train_rows = _trained(config, rows, split)
+    train_rows = training_rows(config, rows, split)
     validation = rows.take(split.validation)
-    judged, _ = _judged(split)
+    judged, _ = judged_rows(split)
     baselines = (
         _baselines(config, rows, train_rows, rows.take(judged)) if config.report.baselines else {}
     )
@@ -276,43 +210,6 @@ def _untrained_vectors(config: TrainConfig, rows: Rows) -> tuple[Floats, Floats]
     )
 
 
-def _split(config: TrainConfig, data: Data) -> Split:
-    settings = config.data
-    if data.separate_test is None:
-        return grouped_split(
-            data.rows,
-            validation_fraction=settings.validation_fraction,
-            test_fraction=settings.test_fraction,
-            seed=config.seed,
-        )
-    own = np.arange(len(data.rows) - len(data.separate_test))
-    split = grouped_split(
-        data.rows.take(own),
-        validation_fraction=settings.validation_fraction,
-        test_fraction=0.0,
-        seed=config.seed,
-    )
-    return dataclasses.replace(split, test=data.separate_test)
-
-
-def _trained(config: TrainConfig, rows: Rows, split: Split) -> Rows:
-    """The training rows, without those whose case is the query itself unless they are wanted."""
-    chosen = split.train
-    if config.data.drop_self_cases:
-        chosen = chosen[~rows.self_case[chosen]]
-    if not len(chosen):
-        raise InvalidInput(
-            "no training row is left: every case is its own query; set data.drop_self_cases=false"
-        )
-    return rows.take(chosen)
-
-
-def _judged(split: Split) -> tuple[np.ndarray, str]:
-    if len(split.test):
-        return split.test, "test"
-    return split.validation, "validation"
-
-
 def _report(
     config: TrainConfig,
     data: Data,
@@ -350,7 +247,7 @@ def _export(
     report: dict[str, Any],
     path: Path,
 ) -> None:
-    trained = _trained(config, data.rows, split)
+    trained = training_rows(config, data.rows, split)
     log.info("exporting to %s", path)
     export_artifact(
         path,

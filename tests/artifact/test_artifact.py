@@ -181,11 +181,11 @@ def test_a_needed_file_that_nobody_vouches_for_is_refused(artifact_copy, name):
     [{"a": float("inf"), "b": 0.0}, {"a": 0.0, "b": 0.0}, {"a": -1.0, "b": 0.0}],
 )
 def test_an_impossible_calibration_is_refused(artifact_copy, calibration):
-    text = json.dumps(calibration).replace("Infinity", "1e999")
-    sealed(artifact_copy, lambda body: body.update(calibration=json.loads(text)))
+    sealed(artifact_copy, lambda body: body.update(calibration=calibration))
     path = artifact_copy / "manifest.json"
+    # JSON has no infinity, but a number that overflows to one.
     path.write_text(path.read_text(encoding="utf-8").replace("Infinity", "1e999"), encoding="utf-8")
-    with pytest.raises(ArtifactCorrupt, match="calibration|was changed"):
+    with pytest.raises(ArtifactCorrupt, match="impossible calibration"):
         retriever.load(artifact_copy)
 
 
