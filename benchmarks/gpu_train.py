@@ -52,7 +52,7 @@ class Sizes:
 
 
 FULL = Sizes(rows=48_000, layers=6, hidden_size=384, epochs=2)
-QUICK = Sizes(rows=640, layers=2, hidden_size=64, epochs=2)
+QUICK = Sizes(rows=400, layers=2, hidden_size=64, epochs=2)
 
 
 @dataclass(frozen=True)

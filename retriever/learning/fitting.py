@@ -30,6 +30,7 @@ from retriever.learning.model import CaseClassifier, SplitHead
 from retriever.learning.module import VALIDATION_LOSS, RetrieverModule
 
 LAST = "last.ckpt"
+SECONDS_BETWEEN_LINES = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -186,12 +187,31 @@ def build_trainer(
 
 
 class EpochLines(Callback):
-    """One log line an epoch, for logs and pipes."""
+    """A log line at each end of an epoch and twice a minute in between, for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def on_train_batch_end(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Say how far a long epoch is."""
+        if time.monotonic() - self._said >= SECONDS_BETWEEN_LINES:
+            self._said = time.monotonic()
+            loss = float(outputs["loss"])
+            steps = trainer.num_training_batches
+            log.info("step %d/%s of the epoch: loss %.4f", batch_idx + 1, steps, loss)
 
     def on_train_epoch_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
         """Say which epoch begins and how long it is."""
+        self._said = time.monotonic()
         steps = trainer.num_training_batches
         log.info("epoch %d/%s: %s steps", trainer.current_epoch + 1, trainer.max_epochs, steps)
 

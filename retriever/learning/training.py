@@ -26,6 +26,7 @@ from retriever.learning.data.rows import Rows
 from retriever.learning.data.split import Split, check_disjoint, grouped_folds
 from retriever.learning.encoder import load_encoder
 from retriever.learning.export import ExportFacts, export_artifact
+from retriever.learning.export_encoder import export_encoder
 from retriever.learning.fitting import Fitted, check_launch, fit
 from retriever.learning.model import CaseClassifier
 from retriever.learning.predict import embed_texts, predict_logits
@@ -287,15 +288,9 @@ def _export_cosine_encoder(config: TrainConfig, output: Path) -> Path | None:
     if config.cosine_encoder is None:
         return None
     path = output / COSINE_ENCODER
-    encoder = load_encoder(config.cosine_encoder)
     log.info("exporting the untrained encoder of cosine mode to %s", path)
-    export_artifact(
-        path,
-        CaseClassifier(encoder.model, encoder.pooling, None),
-        encoder.tokenizer,
-        ExportFacts(source=encoder.source, revision=encoder.revision),
-        onnx=config.export.onnx,
-        tolerance=config.export.tolerance,
+    export_encoder(
+        config.cosine_encoder, path, onnx=config.export.onnx, tolerance=config.export.tolerance
     )
     return path
 

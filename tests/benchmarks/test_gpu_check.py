@@ -15,7 +15,7 @@ SCRIPT = ROOT / "benchmarks" / "gpu_check.sh"
 #: What a CUDA image need not hold; `sys.modules[name] = None` makes an import fail.
 NOT_IN_A_CUDA_IMAGE = (
     *("antlr4", "datasets", "faiss", "fastapi", "hydra", "omegaconf", "onnx", "onnxruntime"),
-    *("pyarrow", "pydantic", "scipy", "sklearn", "sqlalchemy", "tensorboard"),
+    *("pyarrow", "pydantic", "sklearn", "sqlalchemy", "tensorboard"),
 )
 
 

@@ -200,6 +200,19 @@ def test_an_interrupted_run_that_is_resumed_equals_the_straight_run(
     assert_same(last[0], last[1])
 
 
+def test_a_pipe_gets_lines_where_a_terminal_gets_a_bar(
+    config: TrainConfig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retriever.learning.fitting.SECONDS_BETWEEN_LINES", 0.0)
+    caplog.set_level("INFO", logger="retriever")
+    fit(changed(config, trainer={"epochs": 1}), *split_rows(config), Path(config.output_dir))
+    said = [record.getMessage() for record in caplog.records]
+    steps = sum(line.startswith("step ") and "loss" in line for line in said)
+    assert steps >= 5
+    assert f"epoch 1/1: {steps} steps" in said
+    assert any(line.startswith("epoch 1: validation log-loss 0.") for line in said)
+
+
 def test_early_stopping_keeps_its_patience_and_the_best_epoch(config: TrainConfig) -> None:
     config = changed(
         config, trainer={"epochs": 30, "patience": 1, "learning_rate": 3e-2, "warmup_fraction": 0.0}
