@@ -39,7 +39,11 @@ from retriever.learning.config import (
     TrainerConfig,
 )
 from retriever.learning.data.collate import TokenTable, collate, tokenise
-from retriever.learning.data.datamodule import CPU_TOKENS_PER_CHUNK, OutcomeData
+from retriever.learning.data.datamodule import (
+    CPU_CHUNK_OVERHEAD,
+    CPU_TOKENS_PER_CHUNK,
+    OutcomeData,
+)
 from retriever.learning.data.rows import Rows
 from retriever.learning.data.sampler import grouped_batches
 from retriever.learning.encoder import load_encoder
@@ -124,7 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{precision} against Memento: {statistics.median(ratios):.2f}x "
             f"(rounds {min(ratios):.2f} to {max(ratios):.2f})"
         )
-    print(result_line("train_throughput", figures, torch=torch.__version__))
+    versions = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    print(result_line("train_throughput", figures, **versions))
 
 
 def loss_difference(model: CaseClassifier, table: TokenTable, *, seed: int) -> float:
@@ -140,7 +145,9 @@ def loss_difference(model: CaseClassifier, table: TokenTable, *, seed: int) -> f
         seed=seed,
         epoch=0,
     )[0]
-    batch = collate(table, row, tokens_per_chunk=CPU_TOKENS_PER_CHUNK)
+    batch = collate(
+        table, row, tokens_per_chunk=CPU_TOKENS_PER_CHUNK, chunk_overhead=CPU_CHUNK_OVERHEAD
+    )
     with torch.inference_mode():
         ours = cross_entropy(
             batch_logits(model, batch),

@@ -28,6 +28,35 @@ def batches_by_length(lengths: Sequence[int] | Ids, budget_tokens: int) -> list[
     return batches
 
 
+def cheapest_batches(
+    lengths: Sequence[int] | Ids, budget_tokens: int, overhead_tokens: int
+) -> list[Ids]:
+    """Indices (each once) in batches of rising length, cut where that costs least.
+
+    The cost is what `batches_by_length` does not look at: rows x longest of every batch, plus
+    `overhead_tokens` a batch. Exact, by dynamic programming over the sorted lengths in O(N^2). The
+    budget binds as there.
+    """
+    values = np.asarray(lengths, dtype=np.int64)
+    order = np.argsort(values, kind="stable")
+    total = len(order)
+    cost = np.zeros(total + 1, dtype=np.int64)  # of the best way to batch the first n
+    start_of = np.zeros(total + 1, dtype=np.int64)  # where the last batch of that way starts
+    numbers = np.arange(total)
+    for end in range(1, total + 1):
+        longest = int(values[order[end - 1]])
+        first = min(end - 1, max(0, end - budget_tokens // max(1, longest)))
+        starts = numbers[first:end]
+        candidates = cost[first:end] + (end - starts) * longest + overhead_tokens
+        best = int(candidates.argmin())
+        cost[end], start_of[end] = candidates[best], first + best
+    batches: list[Ids] = []
+    while total:
+        batches.append(order[start_of[total] : total])
+        total = int(start_of[total])
+    return batches[::-1]
+
+
 def pad(
     rows: Sequence[NDArray[np.integer]], pad_id: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

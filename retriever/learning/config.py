@@ -194,8 +194,8 @@ class TrainerConfig:
     gradient_clip: float = 1.0
     queries_per_batch: int = 16
     max_rows_per_query: int = 16  # in one batch; bounds a batch at queries x rows
-    # Padded tokens of one encoder call inside a step; null: 2048 on CPUs, where less padding is
-    # what counts, 16384 on GPUs, where fewer launches are.
+    # At most so many padded tokens in one encoder call inside a step; null: 2048 on CPUs, where
+    # less padding is what counts, 16384 on GPUs, where fewer launches are.
     tokens_per_chunk: int | None = None
     precision: str = "auto"  # auto: bf16-mixed on CUDA devices that have it, else fp32
     devices: int = 1  # GPUs (DDP above 1); processes on CPU

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.batching import batches_by_length, chunks, pad
+from retriever.batching import batches_by_length, cheapest_batches, chunks, pad
 
 lengths_and_budget = st.tuples(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 1000))
 
@@ -40,6 +41,54 @@ def test_texts_of_one_length_keep_their_order():
 
 def test_no_texts_make_no_batch():
     assert batches_by_length([], 100) == []
+
+
+def cost(batches: Sequence[Sequence[int] | np.ndarray], lengths: list[int], overhead: int) -> int:
+    return sum(len(batch) * max(lengths[i] for i in batch) + overhead for batch in batches)
+
+
+@given(lengths_and_budget, st.integers(0, 500))
+def test_the_cheapest_batches_hold_every_text_once_within_the_budget(case, overhead):
+    lengths, budget = case
+    batches = cheapest_batches(lengths, budget, overhead)
+    assert sorted(i for batch in batches for i in batch.tolist()) == list(range(len(lengths)))
+    assert all(len(b) * max(lengths[i] for i in b) <= budget or len(b) == 1 for b in batches)
+    filled = batches_by_length(lengths, budget)
+    assert cost(batches, lengths, overhead) <= cost(filled, lengths, overhead)
+
+
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=8),
+    st.integers(1, 120),
+    st.integers(0, 60),
+)
+def test_no_way_to_cut_the_sorted_texts_costs_less(lengths, budget, overhead):
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    ways = [
+        split_at(order, cuts) for cuts in itertools.product([False, True], repeat=len(order) - 1)
+    ]
+    best = min(
+        cost(way, lengths, overhead)
+        for way in ways
+        if all(len(part) == 1 or len(part) * lengths[part[-1]] <= budget for part in way)
+    )
+    assert cost(cheapest_batches(lengths, budget, overhead), lengths, overhead) == best
+
+
+def split_at(order: list[int], cuts: tuple[bool, ...]) -> list[list[int]]:
+    parts = [[order[0]]]
+    for cut, number in zip(cuts, order[1:], strict=True):
+        if cut:
+            parts.append([])
+        parts[-1].append(number)
+    return parts
+
+
+def test_a_batch_is_opened_only_where_it_saves_more_than_it_costs():
+    lengths = [10, 10, 10, 50]  # one batch: 200; two: 80
+    assert len(cheapest_batches(lengths, 1000, 119)) == 2
+    assert len(cheapest_batches(lengths, 1000, 121)) == 1
+    assert cheapest_batches([], 100, 10) == []
 
 
 def test_padding_fills_the_tail_and_the_mask_says_where():

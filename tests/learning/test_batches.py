@@ -79,13 +79,14 @@ def test_ranks_take_equally_many_batches_and_together_all_of_them(world: int) ->
     assert {int(b[0]) for one in shards for b in one} == set(range(7))
 
 
+@pytest.mark.parametrize("chunk_overhead", [None, 0, 20])
 def test_a_batch_holds_each_distinct_text_once_and_points_at_the_right_one(
-    encoder: Encoder,
+    encoder: Encoder, chunk_overhead: int | None
 ) -> None:
     rows = random_rows(7)
     table = tokenise(rows, encoder.tokenizer)
     row = np.arange(0, len(rows), 2)
-    batch = collate(table, row, tokens_per_chunk=60)
+    batch = collate(table, row, tokens_per_chunk=60, chunk_overhead=chunk_overhead)
     texts = [
         ids[m.bool()].tolist() for i, mask in batch.chunks for ids, m in zip(i, mask, strict=True)
     ]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from retriever.batching import batches_by_length, pad
+from retriever.batching import batches_by_length, cheapest_batches, pad
 from retriever.learning.data.rows import Rows
 from retriever.tokens import TextTokenizer
 from retriever.types import Floats, Ids
@@ -81,16 +81,24 @@ class Batch:
         )
 
 
-def collate(table: TokenTable, row: Ids, *, tokens_per_chunk: int) -> Batch:
+def collate(
+    table: TokenTable, row: Ids, *, tokens_per_chunk: int, chunk_overhead: int | None = None
+) -> Batch:
     """The batch of the rows numbered `row` (R,).
 
+    With `chunk_overhead`, what one more chunk costs in tokens, chunks are cut where the step costs
+    least; without, they are as few as `tokens_per_chunk` lets them be.
     A query that is also a case of the batch is still two texts: the rendered forms differ.
     """
     rows = table.rows
     queries, query_of = np.unique(rows.query[row], return_inverse=True)
     cases, case_of = np.unique(rows.case[row], return_inverse=True)
     tokens = [table.query_tokens[i] for i in queries] + [table.case_tokens[i] for i in cases]
-    chunked = batches_by_length([len(one) for one in tokens], tokens_per_chunk)
+    lengths = [len(one) for one in tokens]
+    if chunk_overhead is None:
+        chunked = batches_by_length(lengths, tokens_per_chunk)
+    else:
+        chunked = cheapest_batches(lengths, tokens_per_chunk, chunk_overhead)
     place = np.empty(len(tokens), dtype=np.int64)  # text -> its number across chunks
     place[np.concatenate(chunked)] = np.arange(len(tokens))
     chunks = []
