@@ -45,7 +45,8 @@ def cheapest_batches(
     numbers = np.arange(total)
     for end in range(1, total + 1):
         longest = int(values[order[end - 1]])
-        first = min(end - 1, max(0, end - budget_tokens // max(1, longest)))
+        fitting = budget_tokens // longest if longest else end
+        first = min(end - 1, max(0, end - fitting))
         starts = numbers[first:end]
         candidates = cost[first:end] + (end - starts) * longest + overhead_tokens
         best = int(candidates.argmin())
