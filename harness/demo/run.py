@@ -40,7 +40,7 @@ TOP_K = 4
 #: that a batch holds few different texts; two a run, so that credit is not spread thin; a policy
 #: that explores, so that a case's help can be told from the ease of the questions it was shown for.
 WORLD = PlantedConfig(
-    rows=2400, cases=80, cases_per_run=2, runs_per_query=2, policy_temperature=4.0, noise=0.5
+    rows=1600, cases=64, cases_per_run=2, runs_per_query=2, policy_temperature=4.0, noise=0.5
 )
 
 
