@@ -3,10 +3,12 @@
 #
 #   docker build --target cpu -t precedent:cpu .
 #   docker build --target gpu -t precedent:gpu .
-#   docker run --rm -p 8080:8080 -v "$PWD/outputs/demo:/artifacts:ro" -v precedent-data:/data precedent:cpu
+#   docker run --rm -p 8080:8080 -v "$PWD/outputs/demo/train:/artifacts:ro" \
+#     -v precedent-data:/data precedent:cpu
 #
-# /artifacts holds trained retrievers (read only), /data the bank and its index. The service listens on
-# every interface of the container: who may reach the port is for `docker run -p` to say.
+# /artifacts holds the trained retriever as `artifact` (read only), /data the bank and its index. The
+# service listens on every interface of the container: who may reach the port is for `docker run -p`
+# to say.
 
 FROM python:3.11-slim AS cpu-build
 RUN python -m venv /opt/venv

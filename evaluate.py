@@ -13,7 +13,7 @@ from retriever.errors import RetrieverError
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
 def main(composed: DictConfig) -> dict[str, Any]:
     """Run the benchmark that the configuration names."""
-    with reported(RetrieverError):
+    with reported(RetrieverError, OSError):
         return parse_evaluation(composed).run()
 
 

@@ -15,7 +15,7 @@ from service.server import serve
 @hydra.main(version_base="1.3", config_path="conf", config_name="serve")
 def main(composed: DictConfig) -> None:
     """Compose, check, serve until a signal comes."""
-    with reported(RetrieverError, BankError, ServiceError):
+    with reported(RetrieverError, BankError, ServiceError, OSError):
         serve(parse_config(ServeConfig, composed))
 
 

@@ -13,7 +13,7 @@ from retriever.settings import parse_config
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 def main(composed: DictConfig) -> None:
     """Compose, check, train."""
-    with reported(RetrieverError):
+    with reported(RetrieverError, OSError):
         from retriever.learning.config import TrainConfig
 
         config = parse_config(TrainConfig, composed)

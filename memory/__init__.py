@@ -23,7 +23,7 @@ from memory.errors import (
     InvalidInput,
     NotFound,
 )
-from memory.importing import ImportReport
+from memory.importing import ImportReport, SkippedLine
 from memory.times import microseconds, rfc3339
 from memory.types import CaseLike, Embedder
 
@@ -49,6 +49,7 @@ __all__ = [
     "InvalidInput",
     "NewCase",
     "NotFound",
+    "SkippedLine",
     "microseconds",
     "rfc3339",
 ]

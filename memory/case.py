@@ -7,6 +7,7 @@ it was given. Tags are a set that keeps its order: a tag given twice is kept onc
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
@@ -17,11 +18,12 @@ from memory.errors import InvalidCase, InvalidInput
 from memory.times import microseconds, rfc3339
 
 KINDS = ("case", "turn", "fact", "summary", "tombstone", "compound_update", "plan")
-#: Free text, JSON text (kept as the same text), or an object or a list of steps.
+#: Free text, JSON text (kept as the same text), a list of steps, or an object: one step, or a plan
+#: under its key "plan".
 Plan: TypeAlias = str | Mapping[str, Any] | Sequence[Any] | None
 
 _TIMES = ("created_at", "valid_from", "valid_to")
-_ROW_KEYS = (
+ROW_KEYS = (
     *("id", "query", "plan", "outcome", "kind", "tags", "source"),
     *(*_TIMES, "derived_from", "metadata"),
 )
@@ -85,9 +87,9 @@ class NewCase:
             InvalidCase: a key that the format does not have, a missing query, or a bad value.
         """
         for key in row:
-            if key not in _ROW_KEYS:
-                near = difflib.get_close_matches(str(key), _ROW_KEYS, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(_ROW_KEYS)}"
+            if key not in ROW_KEYS:
+                near = difflib.get_close_matches(str(key), ROW_KEYS, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(ROW_KEYS)}"
                 raise InvalidCase(str(key), row[key], f"unknown key; {hint}")
         if "query" not in row:
             raise InvalidCase("query", None, "is missing; a case needs the task as it was asked")
@@ -146,13 +148,35 @@ def _set(case: NewCase, name: str, value: object) -> None:
     object.__setattr__(case, name, value)  # the way dataclasses itself fills a frozen record
 
 
-def _checked_plan(plan: object) -> Plan:
-    if plan is None or isinstance(plan, str):
-        return None if plan is None else checked_text("plan", plan, empty=True)
-    checked = checked_json("plan", plan)
+def _checked_plan(plan: object, field: str = "plan") -> Plan:
+    """A plan that can be stored, and that whoever makes a model's text of it finds steps in."""
+    if plan is None:
+        return None
+    if isinstance(plan, str):
+        text = checked_text(field, plan, empty=True)
+        parsed = _parsed(field, text)
+        if isinstance(parsed, dict | list):  # any other text is one step in words
+            _checked_plan(parsed, field)
+        return text
+    checked = checked_json(field, plan)
     if not isinstance(checked, dict | list):
-        raise InvalidCase("plan", plan, "must be text, an object or a list of steps")
+        raise InvalidCase(field, plan, "must be text, an object or a list of steps")
+    if isinstance(checked, dict) and "plan" in checked:
+        _checked_plan(checked["plan"], f"{field}.plan")
     return checked
+
+
+def _parsed(field: str, text: str) -> Any:
+    """What a text is as JSON; None if it is not JSON, and so is only words."""
+    try:
+        return json.loads(text.strip())
+    except ValueError:
+        return None
+    except RecursionError as error:
+        # How deep Python can read depends on who calls: here it might fail and later not.
+        raise InvalidCase(
+            field, text, "as JSON it is nested too deep to read; flatten it"
+        ) from error
 
 
 def _checked_outcome(outcome: object) -> float | None:

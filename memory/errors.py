@@ -7,7 +7,7 @@ BankError
 ├── NotFound                a case or a namespace that is not there (also a LookupError)
 ├── AlreadyStored           an external id that the namespace already has
 ├── EmbedderMismatch        the bank knows this embedder's key with another dimension
-├── EmbeddingFailed         an embedder returned something that cannot be stored
+├── EmbeddingFailed         an embedder failed, or returned what cannot be stored
 └── BankUnavailable         the database cannot be used now
     ├── BankBusy            another writer held it for longer than the time allowed
     ├── BankClosed          it was closed, or the process was forked after it was opened
@@ -69,7 +69,7 @@ class EmbedderMismatch(BankError):
 
 
 class EmbeddingFailed(BankError):
-    """An embedder returned vectors or a text that cannot be stored; nothing was stored."""
+    """An embedder failed at a case, or returned what cannot be stored; nothing was stored."""
 
 
 class BankUnavailable(BankError):

@@ -41,20 +41,32 @@ _STARTED = {"lines": 0, "finished": 0}
 _CHECK_BATCH = 1000  # lines whose external ids are looked up together
 
 
+class SkippedLine(NamedTuple):
+    """A bad line: its number from 1, what is wrong, and in which field.
+
+    `reason` quotes the line. `field` does not: it is one of the format's own names, or "" where no
+    such field is to blame; where what was stored must stay private, log this one.
+    """
+
+    line: int
+    reason: str
+    field: str
+
+
 @dataclass(frozen=True, slots=True)
 class ImportReport:
     """What became of a file.
 
     `read` counts the lines that are not blank; each is in `added`, in `resumed` (stored by another
     import of the same file: one that was interrupted, or one that ran beside this one) or in
-    `skipped` (line number and reason). `unknown_outcomes` counts the good lines whose outcome is
+    `skipped`. `unknown_outcomes` counts the good lines whose outcome is
     not known, such as Memento's label "unknown". `already_imported`: the same content had been
     imported before, so nothing was read or added.
     """
 
     read: int
     added: int
-    skipped: tuple[tuple[int, str], ...] = ()
+    skipped: tuple[SkippedLine, ...] = ()
     already_imported: bool = False
     resumed: int = 0
     unknown_outcomes: int = 0
@@ -83,7 +95,7 @@ def import_file(
             work.restart()
         added = 0
         done = 0
-        for batch in work.batches({line for line, _ in checked.skipped}, batch_size):
+        for batch in work.batches({bad.line for bad in checked.skipped}, batch_size):
             if progress is not None:
                 progress(done, size)
             added += work.add(batch)
@@ -112,7 +124,7 @@ class _Noted(NamedTuple):
 @dataclass(slots=True)
 class _Checked:
     read: int
-    skipped: list[tuple[int, str]]
+    skipped: list[SkippedLine]
     unknown_outcomes: int
 
 
@@ -141,7 +153,8 @@ class _Import:
                 if problem and not skip_bad:
                     raise DataError(self.path, line.number, problem)
                 if problem:
-                    checked.skipped.append((line.number, problem))
+                    field = line.field if line.problem else "id"
+                    checked.skipped.append(SkippedLine(line.number, problem, field))
                 elif line.case is not None:
                     checked.unknown_outcomes += line.case.outcome is None
         if checked.read == 0:

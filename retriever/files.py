@@ -45,7 +45,8 @@ def write_text_atomically(path: Path, text: str) -> None:
 def folder_written_atomically(path: Path) -> Iterator[Path]:
     """Yield a temporary sibling of `path` to fill; on success it takes the name `path`.
 
-    An older folder of that name stays whole until the new one is complete, and is removed after.
+    An older folder of that name stays whole until the new one is complete, and is removed after;
+    whether it may be removed is the caller's to check.
     """
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ is never returned. One scorer may be used from several threads.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,12 @@ CASE_PROJECTION = "case_projection"
 QUERY_PROJECTION = "query_projection"
 
 _PAIRS_AT_ONCE = 8192
+#: What a row of a case file may hold. Only question and plan are read here, but a key beyond these
+#: is a slip that would drop one of them.
+_ROW_KEYS = (
+    *("query", "plan", "outcome", "kind", "id", "tags", "source"),
+    *("created_at", "valid_from", "valid_to", "derived_from", "metadata"),
+)
 
 #: A case as callers have it: question, (question, plan), {"query": ..., "plan": ...} or record.
 CaseInput = str | tuple[str, Plan] | Mapping[str, Any] | CaseLike
@@ -204,15 +211,17 @@ def as_case_text(case: CaseInput) -> str:
     """The model's text of a case in any of the accepted forms.
 
     Raises:
-        InvalidInput: something else, or a question that is not text.
+        InvalidInput: something else, a question that is not text, or an object with a key that
+            rows of cases do not have.
     """
     if isinstance(case, str):
         return case_text(_text(case, "case"))
     if isinstance(case, tuple) and len(case) == 2:
         return case_text(_text(case[0], "case"), case[1])
     if isinstance(case, Mapping):
+        _refuse_unknown_keys(case)
         if "query" not in case:
-            raise InvalidInput(f"a case given as an object needs 'query', got {sorted(case)}")
+            raise InvalidInput(f"a case given as an object needs 'query', got {list(case)}")
         return case_text(_text(case["query"], "case['query']"), case.get("plan"))
     if hasattr(case, "query") and hasattr(case, "kind"):
         return record_text(case)
@@ -314,6 +323,14 @@ def _listed(items: Sequence[T], name: str) -> Sequence[T]:
             f"{name} must be a list, got {type(items).__name__}: {items!r}; wrap it in a list"
         )
     return items
+
+
+def _refuse_unknown_keys(case: Mapping[str, Any]) -> None:
+    for key in case:
+        if key not in _ROW_KEYS:
+            near = difflib.get_close_matches(str(key), _ROW_KEYS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_ROW_KEYS)}"
+            raise InvalidInput(f"a case given as an object has an unknown key {key!r}; {hint}")
 
 
 def _refuse_non_finite(values: Floats, what: str) -> None:

@@ -8,6 +8,7 @@ How a case once ended never enters the text.
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -20,8 +21,9 @@ TEXT_FORMAT = "memento-1"
 
 
 def normalise_query(query: str) -> str:
-    """Case-folded, white space collapsed: two queries with one normal form are the same query."""
-    return " ".join(query.casefold().split())
+    """Case-folded, composed (NFC), white space collapsed: one normal form is one query."""
+    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", query).casefold())
+    return " ".join(folded.split())
 
 
 def query_text(query: str) -> str:

@@ -64,8 +64,10 @@ def _import(bank: CaseBank, config: BankSection) -> None:
     log.info(
         "%s: %d cases added, %d lines skipped", config.cases, report.added, len(report.skipped)
     )
-    for line, reason in report.skipped:
-        log.warning("%s, line %d skipped: %s", config.cases, line, reason)
+    for bad in report.skipped:
+        # The reason quotes the line; words of cases do not belong in a log.
+        what = f"its {bad.field!r} is wrong" if bad.field else "not one JSON object of the format"
+        log.warning("%s, line %d skipped: %s", config.cases, bad.line, what)
 
 
 def _logged(what: str) -> Callable[[int, int], None]:

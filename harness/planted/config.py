@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from retriever.device import Device
 from retriever.learning.config import (
@@ -37,7 +38,19 @@ class PlantedBenchmark:
             self.top_k,
             "numbers from 1 up",
         )
-        require(self.resamples >= 100, "benchmark.resamples", self.resamples, "at least 100")
+        require(
+            100 <= self.resamples <= 100_000,
+            "benchmark.resamples",
+            self.resamples,
+            "from 100 to 100000",
+        )
+
+
+@dataclass
+class World(PlantedConfig):
+    """The planted world, under the name that it has here."""
+
+    PLACE: ClassVar[str] = "dataset.world"
 
 
 @dataclass
@@ -45,7 +58,7 @@ class PlantedDataset:
     """The world that the log and the held-out queries come from."""
 
     name: str = "planted"
-    world: PlantedConfig = field(default_factory=PlantedConfig)
+    world: World = field(default_factory=World)
 
 
 @dataclass

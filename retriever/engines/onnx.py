@@ -64,13 +64,15 @@ def open_session(path: Path, device: Device) -> Any:
         reason = (
             "the CUDA provider is installed but could not start (driver, CUDA or cuDNN missing)"
         )
+        remedy = ""
     else:
-        reason = (
-            f"this onnxruntime offers only {runtime.get_available_providers()}; "
+        reason = "this onnxruntime has no CUDA provider"
+        remedy = (
+            f" (it offers only {runtime.get_available_providers()}); "
             "install precedent-memory[gpu] instead of [cpu]"
         )
     if device.kind == "cuda":
-        raise DeviceUnavailable(f"device={device}: {reason}; or use device=cpu")
+        raise DeviceUnavailable(f"device={device}: {reason}{remedy}; or use device=cpu")
     log.info("device=auto: using the CPU for ONNX (%s)", reason)
     return _session(runtime, path, [CPU])
 

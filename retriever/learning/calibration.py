@@ -3,11 +3,15 @@
 A temperature alone cannot undo a prior shift (class weights, a drifting base rate), so there is an
 offset too (Platt 1999). `a` is kept above 0: a calibration never turns a ranking round.
 
-The fit minimises cross-entropy plus a weak pull of the calibrated logits towards the uncalibrated
-ones (a normal prior of standard deviation `PRIOR_SD`). The pull keeps separable data, one class and
-a single row finite and vanishes next to a few hundred rows. As it is 0 at (1, 0), the log-loss of
-the rows fitted on is never above that of the uncalibrated logits, which Platt's smoothed targets do
-not promise.
+The fit minimises cross-entropy plus a pull towards (1, 0): normal priors, of standard deviation
+`SLOPE_SD` on `a` and `PRIOR_SD` on the level of the logits. Without the pull on `a`, a few dozen
+queries are enough to blow up the noise of a model that learned nothing: its logits hardly differ,
+and slopes in the hundreds fit whatever the queries happened to be. Next to hundreds of queries with
+a signal the pull vanishes. As it is 0 at (1, 0), the weighted log-loss of the rows fitted on is
+never above that of the uncalibrated logits, which Platt's smoothed targets do not promise.
+
+Rows of one run share their outcome: eight of them are one observation, not eight. Callers pass
+`query_weights`, by which every query counts as one row.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from retriever.types import Calibration
 
 logger = logging.getLogger(__name__)
 
+#: `a` is 1 unless queries say otherwise; half or double is ordinary, a hundredfold is not.
+SLOPE_SD = 1.0
 #: Chosen so that n rows of one class come out near Laplace's (n + 1) / (n + 2).
 PRIOR_SD = 2.0
 #: The least spread (standard deviation) of the calibrated logits: the order survives, no more.
@@ -107,8 +113,15 @@ def cross_fitted(
     probability = np.empty_like(x)
     for held_out in range(int(fold.max()) + 1):
         inside = fold == held_out
-        probability[inside] = apply(x[inside], fit(x[~inside], y[~inside]))
+        weight = query_weights(np.asarray(group)[~inside])
+        probability[inside] = apply(x[inside], fit(x[~inside], y[~inside], weight))
     return probability
+
+
+def query_weights(group: ArrayLike) -> Values:
+    """Weights by which every query counts as one row, however many it has: (R,) -> (R,)."""
+    _, query, rows = np.unique(np.asarray(group), return_inverse=True, return_counts=True)
+    return np.asarray(1.0 / rows[query], dtype=np.float64)
 
 
 def _minimise(
@@ -119,8 +132,10 @@ def _minimise(
     It starts at the uncalibrated logits, and the convex objective never increases on the way.
     """
     start = np.array([slope, level])
-    # A large logit scale is not sacred: beyond 1, the pull is measured in units of that scale.
-    precision = 1.0 / (PRIOR_SD * np.maximum(1.0, np.abs(start))) ** 2
+    # In units of standardised logits, a = 1 is the slope that the fit starts at. A large level is
+    # not sacred: beyond 1, the pull is measured in units of it.
+    scale = np.array([SLOPE_SD * max(slope, 1e-12), PRIOR_SD * max(1.0, abs(level))])
+    precision = 1.0 / scale**2
     design = np.stack([z, np.ones_like(z)], axis=1)  # (R, 2)
     free = np.array([free_slope, True])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from retriever.device import Device
 from retriever.settings import require
@@ -44,13 +45,15 @@ class ModelConfig:
     dropout: float = 0.2
 
     def __post_init__(self) -> None:
-        require(self.hidden >= 1, "model.hidden", self.hidden, "at least 1")
+        require(1 <= self.hidden <= 65_536, "model.hidden", self.hidden, "from 1 to 65536")
         require(0.0 <= self.dropout < 1.0, "model.dropout", self.dropout, "in [0, 1)")
 
 
 @dataclass
 class PlantedConfig:
     """An outcome log with known truth; see `retriever.learning.synthetic`."""
+
+    PLACE: ClassVar[str] = "data.planted"  # where its keys stand, for messages
 
     rows: int = 4000
     cases: int = 400
@@ -66,27 +69,33 @@ class PlantedConfig:
         at_least_one = ("rows", "cases", "cases_per_run", "runs_per_query", "families")
         for name in at_least_one:
             value = getattr(self, name)
-            require(value >= 1, f"data.planted.{name}", value, "at least 1")
+            require(value >= 1, f"{self.PLACE}.{name}", value, "at least 1")
         require(
             self.cases_per_run <= self.cases,
-            "data.planted.cases_per_run",
+            f"{self.PLACE}.cases_per_run",
             self.cases_per_run,
-            f"at most data.planted.cases ({self.cases})",
+            f"at most {self.PLACE}.cases ({self.cases})",
         )
         rules = ("mean", "noisy_or", "best")
         require(
             self.outcome_rule in rules,
-            "data.planted.outcome_rule",
+            f"{self.PLACE}.outcome_rule",
             self.outcome_rule,
             f"one of {rules}",
         )
         require(
-            self.policy_temperature > 0,
-            "data.planted.policy_temperature",
+            math.isfinite(self.policy_temperature) and self.policy_temperature > 0,
+            f"{self.PLACE}.policy_temperature",
             self.policy_temperature,
-            "above 0",
+            "above 0 and finite",
         )
-        require(self.noise >= 0, "data.planted.noise", self.noise, "0 or more")
+        require(
+            math.isfinite(self.noise) and self.noise >= 0,
+            f"{self.PLACE}.noise",
+            self.noise,
+            "0 or more and finite",
+        )
+        require(self.seed >= 0, f"{self.PLACE}.seed", self.seed, "0 or more")
 
 
 @dataclass
@@ -268,7 +277,12 @@ class ReportConfig:
     baselines: bool = True
 
     def __post_init__(self) -> None:
-        require(self.bootstrap >= 100, "report.bootstrap", self.bootstrap, "at least 100 resamples")
+        require(
+            100 <= self.bootstrap <= 100_000,
+            "report.bootstrap",
+            self.bootstrap,
+            "from 100 to 100000 resamples",
+        )
 
 
 @dataclass

@@ -79,6 +79,8 @@ def export_artifact(
     Raises:
         ParityError: ONNX or the split form differ from torch by more than `tolerance` on a logit.
     """
+    kind = artifact.UNTRAINED if model.head is None else artifact.RETRIEVER
+    artifact.check_replaceable(path, kind=kind)
     model = _on_cpu_for_inference(model)
     settings: Any = model.encoder.config
     fingerprint = encoder_fingerprint(model.encoder, tokenizer, model.pooling)
@@ -96,7 +98,7 @@ def export_artifact(
             worst = check_parity(folder, model, tokenizer, tolerance)
             training["onnx_parity"] = worst
         manifest = Manifest(
-            kind=artifact.UNTRAINED if head is None else artifact.RETRIEVER,
+            kind=kind,
             encoder=EncoderFacts(
                 source=facts.source,
                 revision=facts.revision,

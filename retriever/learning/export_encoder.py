@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     given = parser.parse_args(argv)
     logging.basicConfig(format="%(message)s")
-    with reported(RetrieverError):
+    with reported(RetrieverError, OSError):
         config = EncoderConfig(
             source=given.source,
             revision=given.revision,

@@ -113,13 +113,24 @@ def read_state(checkpoint: Path) -> dict[str, Tensor]:
             f"{checkpoint} holds no state dict, neither plainly nor under "
             f"{', '.join(_NESTED_UNDER)}; save model.state_dict()"
         )
-    for name, tensor in state.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise InvalidInput(f"{checkpoint}: {name} holds NaN or infinity; take another epoch's")
-    return {
-        name: tensor.float() if tensor.is_floating_point() else tensor
-        for name, tensor in state.items()
-    }
+    return {name: _float32(f"{checkpoint}: {name}", tensor) for name, tensor in state.items()}
+
+
+def _float32(what: str, tensor: Tensor) -> Tensor:
+    """A dense tensor, float32 if it holds fractions; integers (position numbers) as they are."""
+    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
+        kind = "meta" if tensor.is_meta else str(tensor.layout).removeprefix("torch.")
+        raise InvalidInput(f"{what} is a {kind} tensor; save a dense one (tensor.to_dense())")
+    if not tensor.is_floating_point():
+        return tensor
+    values = tensor.float()
+    if not bool(torch.isfinite(tensor).all()):
+        raise InvalidInput(f"{what} holds NaN or infinity; take another epoch's")
+    if not bool(torch.isfinite(values).all()):
+        raise InvalidInput(
+            f"{what} holds {float(tensor.abs().max()):g}, beyond float32; take another epoch's"
+        )
+    return values
 
 
 def _unwrapped(found: Any) -> dict[str, Any]:
@@ -160,12 +171,24 @@ def _load_encoder_weights(checkpoint: Path, state: Mapping[str, Tensor], model: 
             f"{checkpoint} is not a Memento retriever over this encoder ({'; '.join(problems)}); "
             "name the encoder it was trained from"
         )
+    floating = [name for name, own in model.state_dict().items() if own.is_floating_point()]
+    for name in (*(_ENCODER + name for name in floating), *_HEAD):
+        if not state[name].is_floating_point():
+            raise InvalidInput(
+                f"{checkpoint}: {name} is {str(state[name].dtype).removeprefix('torch.')}, weights "
+                "are floating-point numbers; save the model before it is quantised"
+            )
     model.load_state_dict(weights)
 
 
 def _split_head(checkpoint: Path, state: Mapping[str, Tensor], hidden_size: int) -> SplitHead:
     first, first_bias, last, last_bias = (state[name] for name in _HEAD)
     hidden = first_bias.numel()
+    if hidden == 0:
+        raise InvalidInput(
+            f"{checkpoint}: {_HEAD[1]} is empty, a head needs at least 1 hidden unit; "
+            "take another checkpoint"
+        )
     wanted = ((hidden, 2 * hidden_size), (hidden,), (2, hidden), (2,))
     for name, shape in zip(_HEAD, wanted, strict=True):
         if tuple(state[name].shape) != shape:
@@ -210,7 +233,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     given = parser.parse_args(argv)
     logging.basicConfig(format="%(message)s")
-    with reported(RetrieverError):
+    with reported(RetrieverError, OSError):
         config = EncoderConfig(
             source=given.encoder,
             revision=given.revision,

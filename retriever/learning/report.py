@@ -169,7 +169,7 @@ def _counts(rows: Rows) -> dict[str, Any]:
         "rows": len(rows),
         "queries": queries,
         "cases": len(np.unique(rows.case)),
-        "positive_rate": float(positive.mean()),
+        "positive_rate_at_half": float(positive.mean()),
         "classes": len(np.unique(positive)),
         "queries_with_one_outcome": int((lowest == highest).sum()),
         "queries_with_both_classes": int(both.sum()),

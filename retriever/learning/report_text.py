@@ -30,7 +30,7 @@ HEADINGS: dict[str, str] = {
 def render(report: Mapping[str, Any]) -> RenderableType:
     """A report, fresh or read back from JSON, as rich tables and sentences."""
     rows = report["rows"]
-    rate = f"{100 * rows['positive_rate']:.1f} % positive"
+    rate = f"{100 * rows['positive_rate_at_half']:.1f} % positive"
     head = Text(
         f"On {report['evaluated_on']} rows: {rows['rows']} rows, {rows['queries']} queries, "
         f"{rows['cases']} cases, {rate}.",

@@ -23,7 +23,7 @@ from retriever.learning.baselines import fit_baselines
 from retriever.learning.config import TrainConfig
 from retriever.learning.data.collate import tokenise
 from retriever.learning.data.rows import Rows
-from retriever.learning.data.split import Split, check_disjoint, grouped_folds
+from retriever.learning.data.split import Split, check_disjoint, grouped_folds, shared_queries
 from retriever.learning.encoder import load_encoder
 from retriever.learning.export import ExportFacts, export_artifact
 from retriever.learning.export_encoder import export_encoder
@@ -173,7 +173,10 @@ def _fit_and_score(
     fitted = fit(config, train_rows, validation, folder)
     tokenizer = fitted.encoder.tokenizer
     validation_logits = predict_logits(fitted.model, tokenise(validation, tokenizer))
-    calibration = calibrating.fit(validation_logits, validation.outcome)
+    calibrated = calibrating.fit_with_diagnostics(
+        validation_logits, validation.outcome, calibrating.query_weights(validation.group)
+    )
+    calibration = calibrated.calibration
     if len(split.test):
         logits = predict_logits(fitted.model, tokenise(rows.take(split.test), tokenizer))
         probability = calibrating.apply(logits, calibration)
@@ -183,12 +186,17 @@ def _fit_and_score(
         probability = calibrating.cross_fitted(
             logits, validation.outcome, validation.group, seed=config.seed
         )
+    summary = {
+        **fitted.summary,
+        "logits_carry_signal": calibrated.carries_signal,
+        "queries_shared_with_training": len(shared_queries(train_rows, rows.take(judged))),
+    }
     predictions = {
         MODEL: probability,
         UNCALIBRATED: calibrating.apply(logits, Calibration()),
         **baselines,
     }
-    return fitted, Scored(predictions, calibration, fitted.summary)
+    return fitted, Scored(predictions, calibration, summary)
 
 
 def _baselines(
@@ -226,7 +234,7 @@ def _report(
         evaluated_on=evaluated_on,
         resamples=config.report.bootstrap,
         seed=config.seed,
-        shared_queries=0,  # check_disjoint has raised otherwise
+        shared_queries=sum(int(one.summary["queries_shared_with_training"]) for one in scored),
         split=split,
         read=data.log.report.to_json(),
         calibration=[one.calibration for one in scored],

@@ -64,7 +64,7 @@ def test_an_empty_foreign_folder_or_a_file_is_not_an_artifact(tmp_path):
     (tmp_path / "folder" / "config.json").write_text("{}", encoding="utf-8")
     (tmp_path / "file").write_bytes(b"weights")
     for name in ("folder", "file"):
-        with pytest.raises(ArtifactForeign, match=r"has no manifest\.json; make one with"):
+        with pytest.raises(ArtifactForeign, match=r"no manifest\.json; make one elsewhere with"):
             retriever.load(tmp_path / name)
 
 
@@ -147,9 +147,9 @@ def test_another_format_version_is_refused_by_number(artifact_copy, version):
 
 
 def test_an_encoder_is_no_retriever_and_the_other_way_round(tiny_artifact, tiny_cosine_encoder):
-    with pytest.raises(ArtifactForeign, match="holds a encoder, a retriever is needed"):
+    with pytest.raises(ArtifactForeign, match="holds an encoder, a retriever is needed"):
         retriever.load(tiny_cosine_encoder)
-    command = "holds a retriever, a encoder is needed.*export_encoder"
+    command = "holds a retriever, an encoder is needed.*export_encoder"
     with pytest.raises(ArtifactForeign, match=command):
         retriever.load_encoder(tiny_artifact)
 

@@ -31,6 +31,21 @@ def test_a_known_error_is_one_line_and_status_two(capsys, error):
     assert capsys.readouterr() == ("", f"error: {error}\n")
 
 
+def test_a_path_that_cannot_be_written_is_named_with_the_remedy(capsys):
+    with pytest.raises(SystemExit) as ended:
+        fail_with(PermissionError(13, "Permission denied", "/root/x"), RetrieverError, OSError)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: /root/x: Permission denied; check the path")
+    assert len(said.splitlines()) == 1
+
+
+def test_a_system_error_without_a_path_keeps_its_own_words(capsys):
+    with pytest.raises(SystemExit):
+        fail_with(OSError(28, "No space left on device"), OSError)
+    assert capsys.readouterr().err == "error: [Errno 28] No space left on device\n"
+
+
 def test_a_single_hydra_job_exits_as_well(monkeypatch, capsys):
     hydra_runs(monkeypatch, RunMode.RUN)
     with pytest.raises(SystemExit):

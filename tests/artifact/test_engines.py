@@ -88,6 +88,8 @@ def test_auto_without_cuda_takes_the_cpu_and_says_why(install, caplog, available
         session = open_session(GRAPH, Device.parse("auto"))
     assert session.get_providers() == [CPU]
     assert "device=auto: using the CPU" in caplog.text
+    assert "install" not in caplog.text.replace("is installed", "")  # nothing is wrong
+    assert ("no CUDA provider" if CUDA not in available else "could not start") in caplog.text
 
 
 def test_the_cpu_by_name_never_touches_cuda(install):

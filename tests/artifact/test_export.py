@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -333,3 +334,30 @@ def test_a_newer_export_replaces_the_older_artifact_wholly(model, tokenizer, art
     assert artifact.read_manifest(artifact_copy) == manifest
     assert not (artifact_copy / "encoder.onnx").exists()
     assert [path.name for path in artifact_copy.parent.iterdir()] == ["retriever"]
+
+
+def test_an_export_replaces_nothing_but_an_artifact_of_its_own_kind(
+    tiny_encoder: Path, tiny_artifact: Path, tmp_path: Path
+) -> None:
+    from retriever.errors import ArtifactError
+    from retriever.learning.config import EncoderConfig
+    from retriever.learning.export_encoder import export_encoder
+
+    config = EncoderConfig(source=str(tiny_encoder), max_length=64)
+    thesis = tmp_path / "thesis"
+    (thesis / "chapter").mkdir(parents=True)
+    (thesis / "chapter" / "notes.txt").write_text("years of work")
+    log = tmp_path / "log.jsonl"
+    log.write_text("{}")
+    trained = shutil.copytree(tiny_artifact, tmp_path / "trained")
+    before = sorted(path.name for path in trained.iterdir())
+    for taken in (thesis, log, trained):
+        with pytest.raises(ArtifactError, match=r"in the way.*choose another path"):
+            export_encoder(config, taken, onnx=False)
+    assert (thesis / "chapter" / "notes.txt").read_text() == "years of work"
+    assert log.read_text() == "{}"
+    assert sorted(path.name for path in trained.iterdir()) == before
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    export_encoder(config, empty, onnx=False)
+    export_encoder(config, empty, onnx=False)  # one of its own kind

@@ -69,6 +69,17 @@ def test_a_wrong_argument_ends_with_status_two(tiny_encoder, tmp_path, capsys, a
     assert not (tmp_path / "out").exists()
 
 
+def test_an_output_that_cannot_be_written_is_one_line(tiny_encoder, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "out"
+    with pytest.raises(SystemExit) as ended:
+        command.main([str(tiny_encoder), str(out), "--max-length", "32"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {tmp_path / 'file'}")
+    assert len(said.splitlines()) == 1
+
+
 def test_the_function_raises_where_the_command_reports():
     with pytest.raises(EncoderUnavailable):
         command.export_encoder(EncoderConfig("/no/such/folder"), Path("never"))

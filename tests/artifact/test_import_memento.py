@@ -157,6 +157,34 @@ def changed(state, **changes):
         ({"classifier__0__bias": torch.tensor(1.0)}, r"classifier\.0\.weight has the shape"),
         ({"classifier__0__bias": torch.full((24,), torch.nan)}, r"classifier\.0\.bias holds NaN"),
         ({"classifier__0__bias": "text"}, "holds no state dict"),
+        (
+            {"classifier__0__weight": torch.ones(24, 64).to_sparse()},
+            r"classifier\.0\.weight is a sparse_coo tensor",
+        ),
+        (
+            {"classifier__0__weight": torch.ones(24, 64, device="meta")},
+            r"classifier\.0\.weight is a meta tensor",
+        ),
+        (
+            {"classifier__3__bias": torch.ones(2, dtype=torch.int64)},
+            r"classifier\.3\.bias is int64, weights are floating-point",
+        ),
+        (
+            {"sentence_bert__embeddings__LayerNorm__bias": torch.ones(32, dtype=torch.int8)},
+            r"LayerNorm\.bias is int8, weights are floating-point",
+        ),
+        (
+            {"classifier__0__bias": torch.full((24,), -1e300, dtype=torch.float64)},
+            r"classifier\.0\.bias holds 1e\+300, beyond float32",
+        ),
+        (
+            {
+                "classifier__0__weight": torch.zeros(0, 64),
+                "classifier__0__bias": torch.zeros(0),
+                "classifier__3__weight": torch.zeros(2, 0),
+            },
+            r"classifier\.0\.bias is empty, a head needs at least 1 hidden unit",
+        ),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_one_error_that_names_the_tensors(
@@ -219,6 +247,17 @@ def test_the_command_refuses_in_one_line_with_status_two(tmp_path, capsys, tiny_
         said
         == f"error: no checkpoint at {tmp_path / 'none.pt'}; give the path of Memento's best.pt\n"
     )
+
+
+def test_an_output_that_cannot_be_written_is_one_line(memento, config, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    checkpoint, out = saved(memento.state_dict(), tmp_path), tmp_path / "file" / "out"
+    with pytest.raises(SystemExit) as ended:
+        main([str(checkpoint), str(out), "--encoder", config.source, "--max-length", "32"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {tmp_path / 'file'}")
+    assert len(said.splitlines()) == 1
 
 
 def test_the_command_writes_the_artifact_and_says_what_it_left_out(

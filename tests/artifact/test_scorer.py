@@ -193,6 +193,9 @@ def test_a_bad_pair_is_refused_by_place_and_value(scorer, pair, message):
         (3, "a case must be text.*3"),
         (("a", "b", "c"), "a case must be text"),
         ({"plan": PLAN}, r"needs 'query', got \['plan'\]"),
+        ({"query": "a", "plann": "b"}, "unknown key 'plann'; did you mean 'plan'"),
+        ({"query": "a", "zzz": "b"}, "unknown key 'zzz'; known: query, plan"),
+        ({"query": "a", 7: "b"}, "unknown key 7"),
         ({"query": None}, r"case\['query'\] must be text, got NoneType"),
         ((None, PLAN), "case must be text, got NoneType"),
     ],
@@ -200,6 +203,13 @@ def test_a_bad_pair_is_refused_by_place_and_value(scorer, pair, message):
 def test_a_bad_case_is_refused_by_value(scorer, case, message):
     with pytest.raises(InvalidInput, match=message):
         scorer.project([case])
+
+
+def test_a_whole_row_of_a_case_file_projects_as_its_question_and_plan(scorer):
+    row = {"id": "e", "query": "what", "plan": PLAN, "outcome": 1.0, "kind": "case", "tags": ["t"]}
+    row |= {"source": "s", "created_at": "2026-01-01T00:00:00Z", "valid_from": None}
+    row |= {"valid_to": None, "derived_from": [], "metadata": {"plann": "no key of the row"}}
+    np.testing.assert_array_equal(scorer.project([row]), scorer.project([("what", PLAN)]))
 
 
 @pytest.mark.parametrize(

@@ -181,3 +181,9 @@ def test_queries_that_differ_by_case_and_space_are_one():
     assert normalise_query("STRASSE") == normalise_query("straße")
     assert normalise_query("") == normalise_query(" \n") == ""
     assert normalise_query("who made it") != normalise_query("who made it?")
+
+
+def test_one_word_in_two_unicode_spellings_is_one_query() -> None:
+    composed, decomposed = "Who is José?", "Who is Jose\u0301?"
+    assert composed != decomposed
+    assert normalise_query(composed) == normalise_query(decomposed)

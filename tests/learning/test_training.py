@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import retriever
+import retriever.learning.training
 from retriever.artifact import held_in_training, read_manifest
 from retriever.errors import ConfigError, EncoderUnavailable, InvalidInput, SplitRefused
 from retriever.learning.config import (
@@ -354,3 +355,111 @@ def test_class_weights_cost_log_loss_which_is_why_they_are_off(config: TrainConf
     plain = learned_log_loss(config, ObjectiveConfig(), "plain")
     weighted = learned_log_loss(config, ObjectiveConfig(positive_weight=8.0), "weighted")
     assert weighted > plain + 0.02
+
+
+def flipped(log: Path, queries: set[str], path: Path) -> Path:
+    """The log with the outcomes of the rows of `queries` turned round."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if line["query"] in queries:
+            line["outcome"] = 1 - int(line["outcome"])
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_outcomes_of_test_rows_change_neither_model_nor_calibration_nor_baselines(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The split is stratified by outcome, so the same one is given to both runs.
+    log = Path(str(config.data.train))
+    rows = read_outcome_log(str(log)).rows(True)
+    split = grouped_split(rows, validation_fraction=0.2, test_fraction=0.2, seed=0)
+    monkeypatch.setattr("retriever.learning.training.split_of", lambda *_: split)
+    tested = {rows.query_texts[i] for i in rows.query[split.test]}
+    config = changed(config, report={"baselines": True}, trainer={"epochs": 1})
+    seen: list[dict[str, Any]] = []
+    build = retriever.learning.training.build_report
+
+    def spy(judged: Any, predictions: dict[str, Any], **rest: Any) -> dict[str, Any]:
+        seen.append(predictions)
+        return build(judged, predictions, **rest)
+
+    monkeypatch.setattr("retriever.learning.training.build_report", spy)
+    first = train(config)
+    other = flipped(log, tested, tmp_path / "flipped.jsonl")
+    second = train(
+        changed(config, data={"train": str(other)}, output_dir=str(tmp_path / "flipped"))
+    )
+    assert first.report["calibration"] == second.report["calibration"]
+    assert seen[0].keys() == seen[1].keys() >= {"model", "bag_of_words", "case_mean"}
+    for name, probability in seen[0].items():
+        np.testing.assert_array_equal(probability, seen[1][name], err_msg=name)
+    assert first.report["systems"]["model"] != second.report["systems"]["model"]
+
+
+def test_the_leakage_figure_counts_what_is_there(
+    config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = read_outcome_log(str(config.data.train)).rows(True)
+    split = grouped_split(rows, validation_fraction=0.1, test_fraction=0.1, seed=0)
+    leaking = dataclasses.replace(split, test=np.concatenate([split.test, split.train[:1]]))
+    monkeypatch.setattr("retriever.learning.training.split_of", lambda *_: leaking)
+    with pytest.raises(Exception, match="quer"):
+        train(config)
+    monkeypatch.setattr("retriever.learning.training.check_disjoint", lambda *_: None)
+    report = train(config).report
+    assert report["leakage"]["shared_queries"] == 1
+
+
+def test_rows_that_calibrate_are_not_judged_by_their_own_calibration(
+    config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from retriever.learning import calibration
+
+    asked: list[int] = []
+    cross = calibration.cross_fitted
+
+    def spy(logit: Any, *rest: Any, **named: Any) -> Any:
+        asked.append(len(logit))
+        return cross(logit, *rest, **named)
+
+    monkeypatch.setattr("retriever.learning.calibration.cross_fitted", spy)
+    result = train(changed(config, data={"test_fraction": 0.0}))
+    assert asked == [result.report["rows"]["rows"]]
+
+
+def test_the_validation_loss_is_the_mean_over_rows_not_over_batches(config: TrainConfig) -> None:
+    from retriever.learning.data.collate import tokenise
+    from retriever.learning.predict import predict_logits
+
+    rows, validation = split_rows(config)
+    rng = np.random.default_rng(0)
+    uneven = validation.take(np.sort(rng.permutation(len(validation))[: len(validation) * 2 // 3]))
+    config = changed(config, trainer={"queries_per_batch": 3, "epochs": 1})
+    fitted = fit(config, rows, uneven, Path(config.output_dir))
+    logit = predict_logits(fitted.model, tokenise(uneven, fitted.encoder.tokenizer))
+    each = np.logaddexp(0, logit) - uneven.outcome * logit
+    assert fitted.summary["best_validation_log_loss"] == pytest.approx(each.mean(), abs=1e-5)
+
+
+def test_gradients_are_clipped_to_the_norm_that_was_set(
+    config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    norms: list[float] = []
+    step = torch.optim.AdamW.step
+
+    def spy(self: torch.optim.AdamW, closure: Any = None) -> Any:
+        def watched() -> Any:
+            loss = closure()
+            gradients = [p.grad for g in self.param_groups for p in g["params"]]
+            present = [g.norm() for g in gradients if g is not None]
+            norms.append(float(torch.stack(present).norm()))
+            return loss
+
+        return step(self, watched)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", spy)
+    config = changed(config, trainer={"gradient_clip": 1e-3, "epochs": 1})
+    fit(config, *split_rows(config), Path(config.output_dir))
+    assert norms
+    assert max(norms) <= 1e-3 * 1.001

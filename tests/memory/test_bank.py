@@ -174,6 +174,29 @@ def test_nothing_is_stored_when_an_embedder_fails(tmp_path, answer, message):
         assert bank.count() == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (lambda case: 1 / 0, "ZeroDivisionError"),
+        (lambda case: None, "NoneType"),
+        (lambda case: "\ud800", "surrogate"),
+    ],
+)
+def test_a_case_that_an_embedder_makes_no_text_of_is_named(tmp_path, text, reason):
+    embedder = Digests()
+    embedder.text = text
+    with CaseBank.open(tmp_path / "bank.db", projections=embedder) as bank:
+        with pytest.raises(EmbeddingFailed, match=reason) as caught:
+            bank.add([NewCase("why?")])
+        assert "query 'why?'" in str(caught.value)
+        with pytest.raises(EmbeddingFailed, match="external id 'e1'"):
+            bank.add([NewCase("why?", external_id="e1")])
+        assert bank.count() == 0
+        bank.add([NewCase("why?")], wait=False)
+        with pytest.raises(EmbeddingFailed, match="case 1 of namespace 'default'"):
+            bank.block()
+
+
 def test_an_embedder_whose_dimension_changed_under_its_key_is_refused(tmp_path):
     CaseBank.open(tmp_path / "bank.db", projections=Digests("k", 3)).close()
     with pytest.raises(EmbedderMismatch, match="3"):

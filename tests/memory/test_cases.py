@@ -35,6 +35,16 @@ def kept(bank, case):
         [],
         {},
         " \r\n\u2028 spaced ",
+        "5",
+        '["half a pair written out: \\\\ud800"]',
+        '["a whole pair: \\ud83d\\ude42"]',
+        '{"plan": ',
+        "[" * 50,
+        {"plan": None},
+        {"plan": "look, then act"},
+        {"plan": '["look", "act"]'},
+        {"plan": {"plan": ["look"]}},
+        '{"plan": "5"}',
     ],
 )
 def test_a_plan_comes_back_in_the_form_it_was_given(bank, plan):
@@ -129,6 +139,17 @@ def nested(levels):
         ("plan", [2**64]),
         ("plan", nested(500)),
         ("plan", [date(2026, 1, 1)]),
+        ("plan.plan", {"plan": 5}),
+        ("plan.plan", {"plan": True}),
+        ("plan.plan", '{"plan": 5}'),
+        ("plan.plan", ' {"plan": false}\n'),
+        ("plan.plan", {"plan": '{"plan": 5}'}),
+        ("plan.plan.plan", {"plan": {"plan": 0.5}}),
+        ("plan[0]", '["\\ud800"]'),
+        ("plan.a", '{"a": "\\udfff"}'),
+        ("plan", '{"\\ud800": 1}'),
+        ("plan", "[" * 500 + "]" * 500),
+        ("plan", "[" * 100_000),
         ("outcome", -0.001),
         ("outcome", 1.001),
         ("outcome", float("nan")),
@@ -163,7 +184,7 @@ def nested(levels):
 )
 def test_a_bad_value_is_refused_by_its_field(field, value):
     with pytest.raises(InvalidCase) as caught:
-        NewCase(**{"query": "q", field: value})
+        NewCase(**{"query": "q", field.partition(".")[0].partition("[")[0]: value})
     assert field in str(caught.value)
     assert len(str(caught.value)) < 400
 

@@ -106,6 +106,10 @@ BAD = [
     (b'{"question": "a", "plan": "p", "reward": 3}', "reward = 3"),
     (b'{"question": "a", "plan": 1, "reward": 1}', "plan = 1"),
     (b'{"query": "a", "id": "first"}', "line 1 has it"),
+    (b'{"query": "a", "plan": {"plan": 5}}', "plan.plan = 5"),
+    (b'{"query": "a", "plan": {"plan": true}}', "plan.plan = True"),
+    (b'{"query": "a", "plan": "{\\"plan\\": 5}"}', "plan.plan = 5"),
+    (b'{"case": "a", "plan": "[\\"\\\\ud800\\"]", "case_label": "positive"}', "plan[0] = "),
 ]
 
 
@@ -123,9 +127,44 @@ def test_skipped_lines_are_counted_and_listed(bank, file_of):
     path = file_of({"query": "good", "id": "first"}, *[line for line, _ in BAD], {"query": "good"})
     report = bank.import_jsonl(path, on_bad_line="skip")
     assert (report.read, report.added) == (len(BAD) + 2, 2)
-    assert [line for line, _ in report.skipped] == list(range(2, len(BAD) + 2))
-    for (_, reason), (_, message) in zip(report.skipped, BAD, strict=True):
-        assert message in reason
+    assert [bad.line for bad in report.skipped] == list(range(2, len(BAD) + 2))
+    for bad, (_, message) in zip(report.skipped, BAD, strict=True):
+        assert message in bad.reason
+
+
+def test_the_field_of_a_skipped_line_is_a_name_of_the_format_never_a_word_of_the_file(
+    bank, file_of
+):
+    path = file_of(
+        {"query": "good", "id": "first"},
+        {"query": "q", "id": "first"},
+        {"query": "secret", "outcome": "secret"},
+        {"query": "q", "plan": {"plan": 5}},
+        {"query": "q", "metadata": {"secret": 2**70}},
+        {"query": "q", "metadata": {"\ud800secret": 1}},
+        {"query": "q", "secret": 1},
+        {"question": " ", "reward": 1},
+        {"case": "c", "plan": "p", "case_label": ["secret"]},
+        "secret",
+        '["secret"]',
+        '{"secret": 1, "secret": 2}',
+    )
+    report = bank.import_jsonl(path, on_bad_line="skip")
+    assert [bad.field for bad in report.skipped] == [
+        *("id", "outcome", "plan", "metadata", "metadata", ""),
+        *("question", "case_label", "", "", ""),
+    ]
+
+
+def test_a_plan_without_steps_is_named_before_the_batches_before_it_are_stored(tmp_path, file_of):
+    good = [{"query": f"q{i}"} for i in range(5)]
+    path = file_of(*good, {"query": "bad", "plan": {"plan": 5}})
+    with CaseBank.open(tmp_path / "none.db") as bare:
+        with pytest.raises(DataError, match=r"line 6: plan\.plan = 5: must be text"):
+            bare.import_jsonl(path, batch_size=2)
+        assert bare.count() == 0
+        assert bare.import_jsonl(path, batch_size=2, on_bad_line="skip").added == 5
+        assert len(bare.block()) == 5
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n \r\n", b"\xef\xbb\xbf"])
@@ -143,7 +182,7 @@ def test_a_line_without_end_is_not_read_into_memory(bank, tmp_path, monkeypatch)
     path.write_bytes(b'{"query": "a"}\n' + huge + b'{"query": "b"}\n' + huge[:-1])
     report = bank.import_jsonl(path, on_bad_line="skip")
     assert (report.read, report.added) == (4, 2)
-    assert [(line, "1 MiB" in reason) for line, reason in report.skipped] == [(2, True), (4, True)]
+    assert [(bad.line, "1 MiB" in bad.reason) for bad in report.skipped] == [(2, True), (4, True)]
 
 
 def test_a_missing_file_and_a_folder_are_errors(bank, tmp_path):
@@ -180,7 +219,7 @@ def test_an_external_id_of_the_bank_is_found_before_anything_is_stored(bank, fil
         bank.import_jsonl(path, batch_size=1)
     assert bank.count() == 1
     report = bank.import_jsonl(path, on_bad_line="skip")
-    assert (report.added, [line for line, _ in report.skipped]) == (1, [2])
+    assert (report.added, [bad.line for bad in report.skipped]) == (1, [2])
     with pytest.raises(DataError, match="line 2"):
         bank.import_jsonl(path, again=True)
     assert bank.import_jsonl(path).already_imported

@@ -19,6 +19,14 @@ json_values = st.recursive(
     max_leaves=8,
 )
 objects = st.dictionaries(texts, json_values, max_size=3)
+steps = st.lists(json_values, max_size=3)
+# An object's "plan" holds steps, not any value.
+plans = (
+    texts
+    | steps
+    | objects.filter(lambda plan: "plan" not in plan)
+    | st.builds(lambda others, plan: others | {"plan": plan}, objects, texts | steps)
+)
 moments = st.none() | st.integers(-62135596800_000_000, 253402300799_999_999)
 
 
@@ -29,7 +37,7 @@ def new_cases(draw):
         end = None
     return NewCase(
         draw(words),
-        plan=draw(st.none() | texts | objects | st.lists(json_values, max_size=3)),
+        plan=draw(st.none() | plans),
         outcome=draw(st.none() | st.floats(0, 1)),
         kind=draw(st.sampled_from(KINDS)),
         tags=draw(st.lists(words, max_size=3)),

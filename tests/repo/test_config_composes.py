@@ -55,6 +55,15 @@ def test_configuration_holds_values_only():
         ("train", "trainer.epochs=0", "epochs"),
         ("train", "device=gpu", "device"),
         ("train", "seed=-1", "seed"),
+        ("train", "data.planted.seed=-1", "data.planted.seed"),
+        ("train", "data.planted.noise=.inf", "data.planted.noise"),
+        ("train", "data.planted.noise=.nan", "data.planted.noise"),
+        ("train", "data.planted.policy_temperature=.inf", "data.planted.policy_temperature"),
+        ("train", "report.bootstrap=100001", "report.bootstrap"),
+        ("train", "model.hidden=65537", "model.hidden"),
+        ("evaluate", "dataset.world.seed=-1", "dataset.world.seed"),
+        ("evaluate", "dataset.world.noise=.inf", "dataset.world.noise"),
+        ("evaluate", "benchmark.resamples=100001", "benchmark.resamples"),
         ("serve", "+service.prt=80", "port"),
         ("serve", "service.port=eighty", "port"),
         ("serve", "service.port=-5", "port"),
@@ -72,6 +81,41 @@ def test_a_wrong_key_type_or_value_is_one_error_that_names_it(root, override, na
         parsed(root, override)
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_mementos_recipe_runs_all_its_epochs():
+    trainer = parsed("train", "experiment=memento", "data.train=rows.jsonl").trainer
+    assert (trainer.epochs, trainer.patience) == (10, 0)
+
+
+@pytest.mark.parametrize(
+    ("script", "overrides"),
+    [
+        ("train", ["hydra.run.dir=TMP/file"]),
+        ("train", ["hydra.run.dir=TMP/file/deeper"]),
+        ("train", ["-m", "hydra.sweep.dir=TMP/file"]),
+        ("train", ["hydra.run.dir=TMP/run", "output_dir=TMP/file"]),
+        ("serve", ["hydra.run.dir=TMP/file", "artifact=nowhere"]),
+        ("evaluate", ["hydra.run.dir=TMP/file"]),
+        ("evaluate", ["hydra.run.dir=TMP/run", "output_dir=TMP/file"]),
+    ],
+)
+def test_an_output_folder_that_cannot_be_made_is_one_line(script, overrides, tmp_path):
+    (tmp_path / "file").touch()
+    words = [word.replace("TMP", str(tmp_path)) for word in overrides]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / f"{script}.py"), *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"error: {tmp_path / 'file'}")
+    assert "check the path" in last
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,15 @@ def test_stages_that_are_copied_from_are_defined_before():
         seen.append(name)
 
 
+def test_the_header_mounts_the_folder_that_the_entry_point_looks_in():
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    mounted = re.search(r"\$PWD/(\S+):/artifacts:ro", text)
+    (entry,) = values("cpu", "ENTRYPOINT")
+    assert "artifact=/artifacts/artifact" in json.loads(entry)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"artifact={mounted[1]}/artifact" in readme
+
+
 def test_every_install_is_pinned_and_nothing_secret_is_baked_in():
     installs = [
         rest for keyword, rest in instructions() if keyword == "RUN" and "pip install" in rest

@@ -79,6 +79,25 @@ def test_every_documented_command_composes_into_a_valid_configuration(document, 
     parsed(root, *[argument for argument in first_job if not argument.startswith("hydra")])
 
 
+def inline_commands() -> list[tuple[str, list[str]]]:
+    """(root, arguments) of the commands in prose, options with their values left out."""
+    found = []
+    for _, text in inline_code():
+        words = text.split()
+        if len(words) > 1 and words[0] == "python" and words[1].removesuffix(".py") in ROOTS:
+            arguments = re.sub(r"--(cfg|config-dir) \S+", "", " ".join(words[2:])).split()
+            found.append((words[1].removesuffix(".py"), arguments))
+    return found
+
+
+@pytest.mark.parametrize(("root", "arguments"), inline_commands())
+def test_every_command_in_prose_composes_too(root, arguments, tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 7\n")
+    config = parsed(root, f"hydra.searchpath=[file://{tmp_path}]", *arguments)
+    assert config.seed == 7 or "experiment=mine" not in arguments
+
+
 def looks_like_a_path(text: str) -> bool:
     if re.search(r"[\s<>{}…$=()\[\]]|://", text) or text.startswith(("-", "/", "~", *MADE_BY_RUNS)):
         return False

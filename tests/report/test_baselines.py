@@ -262,3 +262,22 @@ def test_regularisation_is_strong_for_noise_and_weak_for_signal():
     sign = (telling.matrix[:, 0] > 0).astype(float)
     assert logistic.choose_c([noise], coin, group, seed=0) == logistic.GRID[0]
     assert logistic.choose_c([telling], sign, group, seed=0) == logistic.GRID[-1]
+
+
+def test_c_is_chosen_on_queries_that_no_inner_fold_has_seen():
+    # Rows of a query share features and a coin's outcome. Folds that split a query would find its
+    # features telling and choose a weak regularisation, which the second half shows.
+    rng = np.random.default_rng(0)
+    queries, per_query = 60, 5
+    group = np.repeat(np.arange(queries), per_query)
+    words = Block(rng.standard_normal((queries, 90)), group)
+    coin = rng.permutation(np.arange(queries) % 2).astype(float)[group]
+    assert logistic.choose_c([words], coin, group, seed=0) == logistic.GRID[0]
+    split = np.arange(len(group))
+    assert logistic.choose_c([words], coin, split, seed=0) > logistic.GRID[0]
+
+
+def test_the_pull_of_the_case_mean_is_chosen_on_unseen_queries_too():
+    # Every query has a case of its own and one outcome, so no case tells of another query.
+    rows = log([(f"q{i // 5}", f"c{i // 5}", float(i // 5 % 2)) for i in range(200)])
+    assert np.ptp(case_mean(rows, rows, Inputs())) < 0.01

@@ -142,9 +142,37 @@ def test_cross_fitting_uses_no_outcome_of_the_query_itself():
     found = calibration.cross_fitted(logit, outcome, group, folds=2, seed=7)
     for held_out in (0, 1):
         inside = fold == held_out
-        other = calibration.fit(logit[~inside], outcome[~inside])
+        weight = calibration.query_weights(group[~inside])
+        other = calibration.fit(logit[~inside], outcome[~inside], weight)
         np.testing.assert_array_equal(found[inside], calibration.apply(logit[inside], other))
         assert not set(group[inside]) & set(group[~inside])
+
+
+def test_query_weights_let_every_query_count_as_one_row():
+    weight = calibration.query_weights([7, 3, 7, 7])
+    np.testing.assert_allclose(weight, [1 / 3, 1, 1 / 3, 1 / 3])
+
+
+@pytest.mark.parametrize("spread", [0.3, 0.003])
+@pytest.mark.parametrize(("queries", "cost"), [(20, 0.03), (60, 0.012)])
+def test_noise_of_a_model_that_learned_nothing_is_not_blown_up(spread, queries, cost):
+    # Eight rows a query share one outcome, as in Memento's log; the logits know nothing of it.
+    rng = np.random.default_rng(1)
+    paid = []
+    for _ in range(60):
+        logit = rng.normal(-1.1, spread, (queries + 200, 8))
+        outcome = np.repeat(rng.random(queries + 200) < 0.25, 8).astype(float)
+        group = np.repeat(np.arange(queries + 200), 8)
+        held, test = slice(0, 8 * queries), slice(8 * queries, None)
+        x = logit.ravel()
+        weight = calibration.query_weights(group[held])
+        fitted = calibration.fit(x[held], outcome[held], weight)
+        assert fitted.a < 4
+        paid.append(
+            metrics.log_loss(outcome[test], calibration.apply(x[test], fitted))
+            - metrics.log_loss(outcome[test], calibration.apply(x[test], Calibration()))
+        )
+    assert np.mean(paid) < cost
 
 
 def test_inner_folds_keep_queries_whole_and_the_base_rate_even():

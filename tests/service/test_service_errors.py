@@ -102,6 +102,25 @@ def test_a_bad_address_is_refused_in_the_same_shape(live, method, path, status, 
     check(live.ask(method, path), status, expected)
 
 
+@pytest.mark.parametrize(
+    ("plan", "param"),
+    [
+        (5, "plan"),
+        ({"plan": 5}, "plan.plan"),
+        ('{"plan": true}', "plan.plan"),
+        ('["\\ud800"]', "plan[0]"),
+    ],
+)
+def test_a_plan_without_readable_steps_is_refused_by_its_field(live, plan, param):
+    answer = live.ask("POST", "/v1/cases", {"case": {"query": "a", "plan": plan}})
+    body = check(answer, 422, f"body.case.{param} = ")
+    assert body["error"]["param"] == f"body.case.{param}"
+    cases = [{"query": "a"}, {"query": "a", "plan": plan}]
+    body = check(live.ask("POST", "/v1/cases", {"cases": cases, "namespace": "plans"}), 422, "plan")
+    assert body["error"]["param"] == f"body.cases[1].{param}"
+    assert live.client.search("a", namespace="plans")["results"] == []
+
+
 def test_a_case_of_another_namespace_is_not_there(live):
     (mine,) = live.client.add_cases([{"query": "a secret"}], namespace="mine")
     check(live.ask("GET", f"/v1/cases/{mine}?namespace=yours"), 404, "'yours' has no case")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ from hydra import compose, initialize_config_dir
 
 from retriever.errors import ConfigError
 from retriever.settings import parse_config
+from service.build import built
 from service.client import Client, Refused, Unreachable
 from service.config import ServeConfig
 from tests.service.conftest import configured, serving
@@ -142,6 +144,27 @@ def test_every_group_composes_into_the_typed_configuration():
     assert config.index.device == "cpu"
     assert config.service.host == "0.0.0.0"
     assert config.service.port == 8080
+
+
+def test_skipped_lines_are_logged_by_number_and_field_without_their_words(
+    tmp_path, tiny_artifact, caplog
+):
+    path = tmp_path / "cases.jsonl"
+    path.write_text(
+        '{"query": "good"}\n'
+        '{"query": "a", "plan": {"plan": "ok"}, "outcome": "whisper"}\n'
+        '{"query": "a", "whisper": 1}\n'
+        "whisper\n"
+    )
+    config = configured(tmp_path, tiny_artifact)
+    config.bank.cases, config.bank.on_bad_line = str(path), "skip"
+    with caplog.at_level(logging.DEBUG), built(config) as state:
+        assert state.bank.count() == 1
+    assert "whisper" not in caplog.text
+    assert "1 cases added, 3 lines skipped" in caplog.text
+    assert "line 2 skipped: its 'outcome' is wrong" in caplog.text
+    assert "line 3 skipped: not one JSON object of the format" in caplog.text
+    assert "line 4 skipped: not one JSON object of the format" in caplog.text
 
 
 def test_cases_stay_when_the_service_starts_again(tmp_path, tiny_artifact, tiny_cosine_encoder):

@@ -80,7 +80,9 @@ class EpochLoader:
             epoch=epoch,
             shuffle=self._shuffle,
         )
-        if self._trainer is None:
+        # Validation rows are all scored by every rank: a share would repeat some to come out even,
+        # and a row that counts twice changes the log-loss.
+        if self._trainer is None or not self._shuffle:
             return batches
         return shard(batches, self._trainer.global_rank, self._trainer.world_size)
 
