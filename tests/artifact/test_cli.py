@@ -33,10 +33,10 @@ def test_a_known_error_is_one_line_and_status_two(capsys, error):
 
 def test_a_path_that_cannot_be_written_is_named_with_the_remedy(capsys):
     with pytest.raises(SystemExit) as ended:
-        fail_with(PermissionError(13, "Permission denied", "/root/x"), RetrieverError, OSError)
+        fail_with(PermissionError(13, "Permission denied", "/locked/x"), RetrieverError, OSError)
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: /root/x: Permission denied; check the path")
+    assert said.startswith("error: /locked/x: Permission denied; check the path")
     assert len(said.splitlines()) == 1
 
 
