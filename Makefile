@@ -20,7 +20,7 @@ SHELL := /bin/bash
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
-EXTRAS := cpu,serve,train,offline,dev,sweep
+EXTRAS := cpu,serve,train,postgres,offline,dev,sweep
 TORCH := torch==2.13.0
 
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python; do \

@@ -8,27 +8,52 @@ with CaseBank.open("bank.db") as bank:
 from memory.bank import CaseBank
 from memory.block import Block
 from memory.case import KINDS, Case, NewCase
+from memory.compaction import Budget
 from memory.config import BankConfig
+from memory.erasing import ErasureState
 from memory.errors import (
+    AlreadyScored,
     AlreadyStored,
     BankBusy,
     BankClosed,
     BankError,
     BankUnavailable,
     DataError,
+    DuplicateCase,
     EmbedderMismatch,
     EmbeddingFailed,
     ForeignBank,
+    IdempotencyConflict,
     InvalidCase,
     InvalidInput,
     NotFound,
+    VersionConflict,
 )
-from memory.importing import ImportReport, SkippedLine
+from memory.exporting import ExportReport
+from memory.filters import CaseFilter
+from memory.import_report import ImportReport, SkippedLine
+from memory.outcome_log import OutcomeLogReport
+from memory.run_rows import Run, Shown
+from memory.receipts import Receipt
+from memory.selectors import (
+    ByDerivedFact,
+    ByIds,
+    BySource,
+    BySpan,
+    ByStrings,
+    ByTag,
+    ByText,
+    Replacement,
+    Selector,
+)
+from memory.sinks import Gone, Sink, Witness
 from memory.times import microseconds, rfc3339
 from memory.types import CaseLike, Embedder
+from memory.verifying import Finding, Verification
 
 __all__ = [
     "KINDS",
+    "AlreadyScored",
     "AlreadyStored",
     "BankBusy",
     "BankClosed",
@@ -36,20 +61,45 @@ __all__ = [
     "BankError",
     "BankUnavailable",
     "Block",
+    "Budget",
+    "ByDerivedFact",
+    "ByIds",
+    "BySource",
+    "BySpan",
+    "ByStrings",
+    "ByTag",
+    "ByText",
     "Case",
     "CaseBank",
+    "CaseFilter",
     "CaseLike",
     "DataError",
+    "DuplicateCase",
     "Embedder",
     "EmbedderMismatch",
     "EmbeddingFailed",
+    "ErasureState",
+    "ExportReport",
+    "Finding",
     "ForeignBank",
+    "Gone",
+    "IdempotencyConflict",
     "ImportReport",
     "InvalidCase",
     "InvalidInput",
     "NewCase",
     "NotFound",
+    "OutcomeLogReport",
+    "Receipt",
+    "Replacement",
+    "Run",
+    "Selector",
+    "Shown",
+    "Sink",
     "SkippedLine",
+    "Verification",
+    "VersionConflict",
+    "Witness",
     "microseconds",
     "rfc3339",
 ]

@@ -130,10 +130,17 @@ class NewCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Case(NewCase):
-    """A case of a bank: `id` is the database's, never given to another case."""
+    """A case of a bank: `id` is the database's, never given to another case.
+
+    `version` is 1 and grows with every update. `stored_at` is when the bank was told,
+    `invalidated_at` since when it is kept only for history; both in microseconds UTC.
+    """
 
     id: int
     namespace: str
+    version: int = 1
+    stored_at: int | None = None
+    invalidated_at: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,6 +6,10 @@ BankError
 │   └── DataError           a line of a file: names file, line, field, value and remedy
 ├── NotFound                a case or a namespace that is not there (also a LookupError)
 ├── AlreadyStored           an external id that the namespace already has
+├── DuplicateCase           the same experience is there, and duplicates were to be rejected
+├── VersionConflict         a change for a version of a case that is no longer the stored one
+├── IdempotencyConflict     an idempotency key that was used for another request
+├── AlreadyScored           a run whose outcome is known and is given once more, differently
 ├── EmbedderMismatch        the bank knows this embedder's key with another dimension
 ├── EmbeddingFailed         an embedder failed, or returned what cannot be stored
 └── BankUnavailable         the database cannot be used now
@@ -62,6 +66,22 @@ class NotFound(BankError, LookupError):
 
 class AlreadyStored(BankError):
     """An external id was given that a case of the namespace already has."""
+
+
+class DuplicateCase(BankError):
+    """The namespace holds the same query, plan and kind, and duplicates were to be rejected."""
+
+
+class VersionConflict(BankError):
+    """A case was changed by somebody else since the version that a change was made for."""
+
+
+class IdempotencyConflict(BankError):
+    """An idempotency key came back with another request than its first."""
+
+
+class AlreadyScored(BankError):
+    """A run's outcome is known, and another one was given for it."""
 
 
 class EmbedderMismatch(BankError):

@@ -1,4 +1,4 @@
-"""Cases as lines of JSON: read one at a time with every fault named, written as a whole file.
+"""Cases as lines of JSON: read one at a time with every fault named.
 
 Three forms of a line are read: ours (see `NewCase.to_json`), and the two of Memento's banks
 (Memento-Teams/Memento): `{"case", "plan", "case_label"}` and `{"question", "plan", "reward"}`. Keys
@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import re
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from memory.case import ROW_KEYS, NewCase
-from memory.errors import BankUnavailable, InvalidCase, InvalidInput, shown
+from memory.errors import InvalidCase, InvalidInput, shown
 
 #: A longer line is a file of another kind; reading it whole would only fill the memory.
 MAX_LINE_BYTES = 64 * 2**20
 
 _BOM = b"\xef\xbb\xbf"
-_FIELDS = frozenset((*ROW_KEYS, "external_id", "case", "case_label", "question", "reward"))
+_FIELDS = frozenset(
+    (*ROW_KEYS, "external_id", "plan_json", "case", "case_label", "question", "reward")
+)
 _LABELS = {"positive": 1.0, "negative": 0.0}
 
 
@@ -32,8 +31,9 @@ _LABELS = {"positive": 1.0, "negative": 0.0}
 class Line:
     """A line that is not blank: its number from 1, where it ends, and a case or what is wrong.
 
-    `problem` quotes the line; `field` does not: it is the format's own name of the field that is
-    wrong, and "" where the line has no such field.
+    In a Parquet file it is a row, and `end` the share of the bytes up to it. `problem` quotes the
+    line; `field` does not: it is the format's own name of the field that is wrong, and "" where
+    the line has no such field.
     """
 
     number: int
@@ -51,10 +51,8 @@ def read_lines(file: BinaryIO) -> Iterator[Line]:
         number += 1
         end += len(raw)
         if len(raw) > MAX_LINE_BYTES:
-            while rest := file.readline(MAX_LINE_BYTES):
-                end += len(rest)
-                if rest.endswith(b"\n"):
-                    break
+            while not raw.endswith(b"\n") and (raw := file.readline(MAX_LINE_BYTES)):
+                end += len(raw)
             limit = MAX_LINE_BYTES // 2**20
             yield Line(number, end, None, f"longer than {limit} MiB; one line holds one case")
             continue
@@ -65,7 +63,7 @@ def read_lines(file: BinaryIO) -> Iterator[Line]:
         try:
             yield Line(number, end, parse_case(raw))
         except InvalidInput as error:
-            yield Line(number, end, None, str(error), _field(error))
+            yield Line(number, end, None, str(error), field_of(error))
 
 
 def parse_case(raw: bytes) -> NewCase:
@@ -74,7 +72,15 @@ def parse_case(raw: bytes) -> NewCase:
     Raises:
         InvalidInput: what is wrong with it: field, value and remedy.
     """
-    row = _parsed(raw)
+    return case_of(parse_json(_decoded(raw)))
+
+
+def case_of(row: Any) -> NewCase:
+    """The case of a row's values, in any of the three forms.
+
+    Raises:
+        InvalidInput: what is wrong with it: field, value and remedy.
+    """
     if not isinstance(row, dict):
         raise InvalidInput(f'{shown(row)} is not an object; write a case as {{"query": …}}')
     if "query" in row and "case" in row:
@@ -92,32 +98,12 @@ def parse_case(raw: bytes) -> NewCase:
     raise InvalidInput(f"query is missing (or Memento's case or question); {hint}")
 
 
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write one JSON object a line; the file appears whole or not at all. How many there were."""
-    count = 0
-    temporary: Path | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-        with temporary.open("xb") as file:
-            for row in rows:
-                file.write(json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
-                count += 1
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise BankUnavailable(
-            f"{path} cannot be written: {error.strerror or error}; check space and permissions"
-        ) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-    return count
+def encoded(row: Mapping[str, Any]) -> bytes:
+    """A row as one line."""
+    return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-def _field(error: InvalidInput) -> str:
+def field_of(error: InvalidInput) -> str:
     """The format's field that an error is about; other names are words of the file, so ""."""
     if not isinstance(error, InvalidCase):
         return ""
@@ -125,14 +111,12 @@ def _field(error: InvalidInput) -> str:
     return root if root in _FIELDS else ""
 
 
-def _parsed(raw: bytes) -> Any:
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"byte {error.start} is not UTF-8 ({raw[error.start : error.start + 4]!r}); save the "
-            "file as UTF-8"
-        ) from error
+def parse_json(text: str) -> Any:
+    """The value of a JSON text, without what JSON does not have: repeated keys, NaN, infinity.
+
+    Raises:
+        InvalidInput: what is wrong with it.
+    """
     try:
         return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
     except InvalidInput:
@@ -146,6 +130,16 @@ def _parsed(raw: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         # An integer of thousands of digits, or thousands of brackets.
         raise InvalidInput(f"not JSON that can be read: {error}") from error
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"byte {error.start} is not UTF-8 ({raw[error.start : error.start + 4]!r}); save the "
+            "file as UTF-8"
+        ) from error
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -187,12 +181,3 @@ def _label(label: Any) -> float | None:
     if not isinstance(label, str):
         raise InvalidCase("case_label", label, "write positive, negative or unknown")
     return _LABELS.get(label.strip().casefold())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,90 +1,97 @@
-"""The database under a bank: opening, transactions, and everything that is SQLite's own.
+"""A bank's database: opening, identity, migrations and transactions.
 
-Promises: a write that returned is on disk (write-ahead log, synced at every commit); deleted
-content is overwritten (`secure_delete`); a reader sees one snapshot and never waits for a writer;
-writers of several threads and processes take turns. A process that forks must open its own store.
+Promises, whichever engine is below: a write that returned is on disk; a reader sees one snapshot
+and never waits for a writer; writers of several threads and processes take turns, each reading only
+what stays true until it commits. A process that forks must open its own store.
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    Table,
-    create_engine,
-    event,
-    insert,
-    make_url,
-    select,
-)
+from sqlalchemy import Connection, Engine, Table, insert, select
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from memory.config import BankConfig
-from memory.errors import BankBusy, BankClosed, BankUnavailable, ForeignBank, InvalidInput
-from memory.schema import SCHEMA_VERSION, TABLES, meta
+from memory.database.base import Database
+from memory.database.postgres import PostgresDatabase
+from memory.database.sqlite import SqliteDatabase
+from memory.errors import BankClosed, BankUnavailable, ForeignBank
+from memory.keys import Keys, new_secret
+from memory.schema import REVISION, SCHEMA_VERSION, TABLES, alembic_version, change_sequence, meta
 
 _FORMAT = "precedent-bank"
-_SQLITE_MAGIC = b"SQLite format 3\x00"
 
 
 class Store:
-    """One open database; safe to share between threads."""
+    """One open database; safe to share between threads.
 
-    def __init__(self, path: Path, config: BankConfig) -> None:
-        self.path = path
+    Attributes:
+        uid: the bank's UUID, made with its database.
+        keys: the bank's keyed digests.
+        lexical: how words are cut: `words` or `trigrams`; fixed when the bank was made.
+    """
+
+    def __init__(self, database: Database, config: BankConfig) -> None:
+        self.database = database
         self.config = config
-        self._engine: Engine | None = _engine(path, config)
+        self._engine: Engine | None = database.engine
         self._process = os.getpid()
-        # Threads queue here at no cost; SQLite itself would make them poll.
+        # Threads queue here at no cost; the engines themselves would make them poll.
         self._writing = threading.Lock()
         try:
-            with translated(path, config):
-                self.uid = self._prepare()
+            with database.translated():
+                facts = self._prepare()
         except BaseException:
             self.close()
             raise
+        self.uid = facts["uid"]
+        #: Names the bank's present past: another one after a backup was restored over it, so that
+        #: arrays and files that followed the former one are not believed.
+        self.life = f"{self.uid}:{facts['life']}" if "life" in facts else self.uid
+        self.keys = Keys(bytes.fromhex(facts["secret"]))
+        self.lexical = facts["lexical"]
 
     @classmethod
     def open(cls, location: str | Path, config: BankConfig) -> Store:
-        """Open the database at a path or `sqlite:///` URL; make it, and its folder, if need be.
+        """Open the database at a path or URL; make it, and a file's folder, if need be.
 
         Raises:
             ForeignBank: what is there is not a bank that this version reads.
             BankUnavailable: it cannot be made or opened.
             InvalidInput: not a location.
         """
-        path = _path(location)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if path.is_dir():
-                raise ForeignBank(f"{path} is a folder; name a file in it, such as {path}/bank.db")
-            head = _head(path)
-        except OSError as error:
-            raise BankUnavailable(
-                f"{path} cannot be opened: {error.strerror or error}; check the path and its "
-                "permissions"
-            ) from error
-        if head and head != _SQLITE_MAGIC:
-            raise ForeignBank(f"{path} is not a SQLite database; name another file for the bank")
-        return cls(path, config)
+        if is_postgres(location):
+            return cls(PostgresDatabase.at(str(location), config.busy_timeout_s), config)
+        return cls(SqliteDatabase.at(location, config.busy_timeout_s), config)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can no longer be used."""
+        return self._engine is None or self._process != os.getpid()
+
+    @property
+    def path(self) -> Path | None:
+        """The database file; None where it is a server's."""
+        return self.database.path
+
+    @property
+    def shown(self) -> str:
+        """Where the bank is, for messages."""
+        return self.database.shown
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that sees one snapshot."""
         engine = self._usable()
-        with translated(self.path, self.config), engine.connect() as connection, connection.begin():
+        with self.database.translated(), engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
@@ -93,7 +100,7 @@ class Store:
         engine = self._usable().execution_options(precedent_writes=True)
         with (
             self._writing,
-            translated(self.path, self.config),
+            self.database.translated(),
             engine.connect() as connection,
             connection.begin(),
         ):
@@ -107,41 +114,59 @@ class Store:
 
     def _usable(self) -> Engine:
         if self._engine is None:
-            raise BankClosed(f"the bank {self.path} was closed; open it again")
+            raise BankClosed(f"the bank {self.shown} was closed; open it again")
         if self._process != os.getpid():
-            # SQLite connections and their locks do not survive a fork
+            # Neither SQLite's locks nor a server's connections survive a fork
             # (sqlite.org/howtocorrupt.html).
             raise BankClosed(
-                f"the bank {self.path} was opened before this process was forked; open it again"
+                f"the bank {self.shown} was opened before this process was forked; open it again"
             )
         return self._engine
 
-    def _prepare(self) -> str:
-        """Check or make the tables; the bank's identity."""
+    def _prepare(self) -> dict[str, str]:
+        """Check, make or bring forward the tables; what `meta` says."""
         found = self._identity()
-        # Only once we know that the file is ours: switching the log changes the file.
-        self._use_write_ahead_log()
+        # Only once we know that the database is ours: settling changes it.
+        self.database.settle()
         if found is None:
             self._make_tables()
-            found = self._identity()
+        elif int(found["version"]) < SCHEMA_VERSION:
+            self._migrate()
+        found = self._identity()
         assert found is not None, "tables do not vanish"
         return found
 
     def _make_tables(self) -> None:
         with self.write() as connection:
-            if _table_names(connection):
+            if self.database.table_names(connection):
                 return  # another process was faster
             TABLES.create_all(connection)
-            values = {"format": _FORMAT, "version": str(SCHEMA_VERSION), "uid": str(uuid.uuid4())}
+            self.database.guard(connection)
+            values = {
+                "format": _FORMAT,
+                "version": str(SCHEMA_VERSION),
+                "uid": str(uuid.uuid4()),
+                "secret": new_secret().hex(),
+                "lexical": self.config.lexical,
+            }
             connection.execute(insert(meta), [{"key": k, "value": v} for k, v in values.items()])
+            connection.execute(insert(alembic_version), [{"version_num": REVISION}])
+            connection.execute(insert(change_sequence), [{"id": 1, "value": 0}])
 
-    def _identity(self) -> str | None:
-        """The bank's UUID, or None where the database is still empty."""
+    def _migrate(self) -> None:
+        from memory.migrations import upgrade  # Alembic is slow to import and seldom needed
+
+        with self.write() as connection:
+            upgrade(connection, self.config.lexical)
+            self.database.guard(connection)
+
+    def _identity(self) -> dict[str, str] | None:
+        """What `meta` holds, or None where the database is still empty."""
         with self.read() as connection:
-            names = _table_names(connection)
+            names = self.database.table_names(connection)
             if not names:
                 return None
-            if not {"key", "value"} <= _column_names(connection, "meta"):
+            if not {"key", "value"} <= self.database.column_names(connection, "meta"):
                 raise self._foreign(names)
             values = {row.key: row.value for row in connection.execute(select(meta))}
         if values.get("format") != _FORMAT or not values.get("uid"):
@@ -149,136 +174,28 @@ class Store:
         version = str(values.get("version"))
         if not version.isdecimal() or int(version) > SCHEMA_VERSION:
             raise ForeignBank(
-                f"{self.path} is a bank of format {version}; this version reads up to "
+                f"{self.shown} is a bank of format {version}; this version reads up to "
                 f"{SCHEMA_VERSION}: upgrade precedent-memory"
             )
-        return str(values["uid"])
+        if int(version) == SCHEMA_VERSION and not {"secret", "lexical"} <= set(values):
+            raise BankUnavailable(f"{self.shown} has lost a row of its table meta; restore a backup")
+        return values
 
     def _foreign(self, names: set[str]) -> ForeignBank:
         listed = ", ".join(sorted(names)[:5])
         return ForeignBank(
-            f"{self.path} is a database of something else (tables: {listed}); it was left as it "
-            "is: name another file for the bank"
+            f"{self.shown} is a database of something else (tables: {listed}); it was left as it "
+            "is: name another one for the bank"
         )
 
-    def _use_write_ahead_log(self) -> None:
-        """Switch the file to WAL; the switch does not wait by itself while others have it open."""
-        deadline = time.monotonic() + self.config.busy_timeout_s
-        while True:
-            raw = self._usable().raw_connection()
-            try:
-                connection: Any = raw.driver_connection
-                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
-                continue
-            finally:
-                raw.close()
-            if mode != "wal":
-                raise BankUnavailable(
-                    f"{self.path} lies on a file system without shared memory (journal mode "
-                    f"{mode!r}); put the bank on a local disk"
-                )
-            return
+
+def is_postgres(location: object) -> bool:
+    """Whether a location is the URL of a PostgreSQL server."""
+    return isinstance(location, str) and location.startswith(("postgresql", "postgres:"))
 
 
 def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert those rows whose keys are not there yet."""
     if rows:
-        connection.execute(sqlite_insert(table).on_conflict_do_nothing(), list(rows))
-
-
-@contextmanager
-def translated(path: Path, config: BankConfig) -> Iterator[None]:
-    """Turn the driver's errors into ours, with the remedy."""
-    try:
-        yield
-    except (DBAPIError, sqlite3.Error) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        name = str(getattr(cause, "sqlite_errorname", ""))
-        if isinstance(cause, sqlite3.Error) and _is_busy(cause):
-            raise BankBusy(
-                f"{path} was locked by another writer for longer than {config.busy_timeout_s:g} s; "
-                "nothing was written: try again, or raise bank.busy_timeout_s"
-            ) from error
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            raise ForeignBank(
-                f"{path} is damaged ({cause}); restore a backup, or import an export elsewhere"
-            ) from error
-        if name.startswith(("SQLITE_FULL", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN")):
-            raise BankUnavailable(
-                f"{path} cannot be used: {cause}; nothing was written: check space and permissions"
-            ) from error
-        raise
-
-
-def _engine(path: Path, config: BankConfig) -> Engine:
-    engine = create_engine(
-        URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": config.busy_timeout_s},
-        hide_parameters=True,  # the texts of cases stay out of error messages
-        max_overflow=-1,  # a thread that reads never waits for another's connection
-    )
-
-    @event.listens_for(engine, "connect")
-    def set_up(connection: sqlite3.Connection, _: object) -> None:
-        # Without this, the driver decides when transactions begin; see "begin" below.
-        connection.isolation_level = None
-        for pragma in ("foreign_keys = ON", "secure_delete = ON", "synchronous = FULL"):
-            connection.execute(f"PRAGMA {pragma}")
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        # IMMEDIATE: a writer waits for its turn before it reads, so that what it read stays true.
-        writes = connection.get_execution_options().get("precedent_writes", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-    return engine
-
-
-def _path(location: str | Path) -> Path:
-    text = os.fspath(location)
-    if not isinstance(text, str) or not text.strip() or "\x00" in text:
-        raise InvalidInput(f"bank location = {location!r}: give a file or a sqlite:/// URL")
-    if "://" in text:
-        try:
-            url = make_url(text)
-        except ArgumentError as error:
-            raise InvalidInput(f"bank location = {text!r}: not a URL ({error})") from error
-        if url.get_backend_name() != "sqlite":
-            raise InvalidInput(
-                f"bank location: {url.get_backend_name()} is not supported; use a file or sqlite:///"
-            )
-        if url.query:
-            raise InvalidInput(
-                f"bank location = {text!r}: options in the URL are not read; use BankConfig"
-            )
-        text = url.database or ":memory:"
-    if text == ":memory:" or text.startswith("file:"):
-        raise InvalidInput(
-            f"bank location = {os.fspath(location)!r}: a bank lives in a file; use one in a "
-            "temporary folder"
-        )
-    return Path(text).expanduser().absolute()
-
-
-def _head(path: Path) -> bytes:
-    if not path.exists():
-        return b""
-    with path.open("rb") as file:
-        return file.read(len(_SQLITE_MAGIC))
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    return str(getattr(error, "sqlite_errorname", "")).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
-
-
-def _table_names(connection: Connection) -> set[str]:
-    rows = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
-    return {name for (name,) in rows if not name.startswith("sqlite_")}
-
-
-def _column_names(connection: Connection, table: str) -> set[str]:
-    return {row[1] for row in connection.exec_driver_sql(f"PRAGMA table_info({table})")}
+        on = postgres_insert if connection.dialect.name == "postgresql" else sqlite_insert
+        connection.execute(on(table).on_conflict_do_nothing(), list(rows))

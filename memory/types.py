@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float32]
 Ids: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+#: Vectors as they are held: float32 or float16.
+Array: TypeAlias = NDArray[np.floating[Any]]
+Kinds: TypeAlias = NDArray[np.uint8]
+Times: TypeAlias = NDArray[np.int64]
 
 
 class CaseLike(Protocol):

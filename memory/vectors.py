@@ -1,40 +1,52 @@
-"""Vectors of cases, computed once per text and embedder of a namespace, and kept in the bank."""
+"""Vectors of cases, computed once per text and embedder of a namespace, and kept in the bank.
+
+A vector is keyed by namespace, embedder (which names encoder and text format) and a keyed digest of
+the model's text. It goes when the last case with that text goes.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or_, select
 
 from memory.case import Case, NewCase
 from memory.errors import EmbedderMismatch, EmbeddingFailed, InvalidInput, shown
-from memory.rows import cases_by_id, chunks, namespace_state
+from memory.keys import Keys
+from memory.namespaces import namespace_state
+from memory.rows import cases_by_id, chunks
 from memory.schema import case_vectors, cases, embedders, vectors
 from memory.store import Store, insert_new
 from memory.types import Embedder, Floats
 
 #: Called with how many of how many cases are done.
 Progress: TypeAlias = Callable[[int, int], None]
-_LITTLE = np.dtype("<f4")
+#: How a vector is stored, by the name in the configuration; its length tells which it was.
+STORED: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What an embedder made of N cases: one text hash each, and the vectors that are new."""
+    """What an embedder made of N cases: one sha256 of the text each, and the vectors that are new.
+
+    The digests stay in memory; the database knows a text by its keyed digest only.
+    """
 
     texts: list[str]
     hashes: list[bytes]
     computed: dict[bytes, bytes]
 
-    def tail(self, start: int) -> Prepared:
-        """The same without the first `start` cases."""
-        return Prepared(self.texts[start:], self.hashes[start:], self.computed)
+    def only(self, rows: Sequence[int]) -> Prepared:
+        """The same for some of the cases."""
+        return Prepared(
+            [self.texts[i] for i in rows], [self.hashes[i] for i in rows], self.computed
+        )
 
 
 class Shelf:
@@ -84,7 +96,7 @@ class Shelf:
                 {
                     "namespace_id": namespace_id,
                     "embedder_id": embedder_id,
-                    "text_sha256": digest,
+                    "text_key": _text_key(self._store.keys, namespace_id, digest),
                     "vector": computed[digest],
                 }
                 for digest in lacking
@@ -98,61 +110,48 @@ class Shelf:
             insert_new(connection, case_vectors, links)
 
     def embed_missing(
-        self, namespace: str, *, after: int = 0, progress: Progress | None = None
+        self, namespace: str, *, since: int = 0, progress: Progress | None = None
     ) -> int:
-        """Embed the cases with ids above `after` that lack a vector now; how many were embedded.
+        """Embed the cases changed after change `since` that lack a vector; how many there were.
 
         Every batch is kept as soon as it is done, so an interrupted call has only the rest to do.
         """
         if not self.embedders:
             return 0
         with self._store.read() as connection:
-            state = namespace_state(connection, namespace)
+            state = namespace_state(connection, self._store.keys, namespace)
             if state is None:
                 return 0
             # What is added from here on is not waited for, or a fast writer would keep us for ever.
-            total, last = self._lacking_span(connection, state.id, after)
-        done = 0
-        while batch := self._lacking(namespace, state.id, after, last):
+            total, last = self._lacking_span(connection, state.id, since)
+        done = after = 0
+        while batch := self._lacking(namespace, state.id, since, after, last):
             prepared = self.prepare(namespace, batch)
             with self._store.write() as connection:
-                self.attach(connection, state.id, [case.id for case in batch], prepared)
+                self._attach_unchanged(connection, state.id, namespace, batch, prepared)
             after = batch[-1].id
             done += len(batch)
             if progress is not None:
                 progress(done, total)
         return done
 
-    def rows(
-        self, connection: Connection, namespace_id: int, after: int, batch: int
-    ) -> Iterator[tuple[list[int], list[Floats] | None]]:
-        """Ids and one (n, dim) array an embedder, in batches by id, of the cases above `after`.
-
-        None instead of arrays: at least one case of the batch lacks a vector.
-        """
-        query = select(cases.c.id)
-        for embedder_id in self.ids:
-            link, vector = case_vectors.alias(), vectors.alias()
-            query = query.add_columns(vector.c.vector)
-            query = query.outerjoin(
-                link, and_(link.c.embedder_id == embedder_id, link.c.case_id == cases.c.id)
-            ).outerjoin(vector, vector.c.id == link.c.vector_id)
-        query = query.where(cases.c.namespace_id == namespace_id, cases.c.id > after)
-        result = connection.execute(query.order_by(cases.c.id))
-        for part in result.partitions(batch):
-            ids, *columns = zip(*part, strict=True)
-            if any(blob is None for column in columns for blob in column):
-                yield list(ids), None
-                continue
-            yield (
-                list(ids),
-                [
-                    np.frombuffer(b"".join(column), dtype=_LITTLE)
-                    .astype(np.float32, copy=False)
-                    .reshape(len(ids), embedder.dim)
-                    for embedder, column in zip(self.embedders, columns, strict=True)
-                ],
-            )
+    def _attach_unchanged(
+        self,
+        connection: Connection,
+        namespace_id: int,
+        namespace: str,
+        batch: Sequence[Case],
+        prepared: Sequence[Prepared],
+    ) -> None:
+        """Attach the vectors of those cases that are still what they were when embedded."""
+        still = cases_by_id(connection, namespace_id, namespace, [case.id for case in batch])
+        kept = [
+            i
+            for i, case in enumerate(batch)
+            if case.id in still and still[case.id].version == case.version
+        ]
+        ids = [batch[i].id for i in kept]
+        self.attach(connection, namespace_id, ids, [ready.only(kept) for ready in prepared])
 
     def _register(self) -> dict[str, int]:
         with self._store.read() as connection:
@@ -176,7 +175,7 @@ class Shelf:
         hashes = [hashlib.sha256(text.encode()).digest() for text in texts]
         unique = dict(zip(hashes, texts, strict=True))
         with self._store.read() as connection:
-            state = namespace_state(connection, namespace)
+            state = namespace_state(connection, self._store.keys, namespace)
             if state is not None:
                 embedder_id = self._ids[embedder.key]
                 for digest in self._vector_ids(connection, state.id, embedder_id, list(unique)):
@@ -185,32 +184,37 @@ class Shelf:
 
     def _embed(self, embedder: Embedder, texts: dict[bytes, str]) -> dict[bytes, bytes]:
         computed = {}
+        stored = STORED[self._store.config.vectors]
         for part in chunks(list(texts), self._store.config.embed_batch):
             made = _checked_vectors(embedder, [texts[digest] for digest in part])
             for digest, vector in zip(part, made, strict=True):
-                computed[digest] = vector.astype(_LITTLE, copy=False).tobytes()
+                computed[digest] = vector.astype(stored, copy=False).tobytes()
         return computed
 
     def _vector_ids(
         self, connection: Connection, namespace_id: int, embedder_id: int, hashes: Sequence[bytes]
     ) -> dict[bytes, int]:
         found = {}
-        for part in chunks(list(dict.fromkeys(hashes))):
+        keys = self._store.keys
+        by_key = {_text_key(keys, namespace_id, digest): digest for digest in hashes}
+        for part in chunks(list(by_key)):
             rows = connection.execute(
-                select(vectors.c.text_sha256, vectors.c.id).where(
+                select(vectors.c.text_key, vectors.c.id).where(
                     vectors.c.namespace_id == namespace_id,
                     vectors.c.embedder_id == embedder_id,
-                    vectors.c.text_sha256.in_(part),
+                    vectors.c.text_key.in_(part),
                 )
             )
-            found.update({row.text_sha256: row.id for row in rows})
+            found.update({by_key[bytes(row.text_key)]: row.id for row in rows})
         return found
 
-    def _lacking(self, namespace: str, namespace_id: int, after: int, last: int) -> list[Case]:
+    def _lacking(
+        self, namespace: str, namespace_id: int, since: int, after: int, last: int
+    ) -> list[Case]:
         with self._store.read() as connection:
             ids = connection.execute(
                 select(cases.c.id)
-                .where(self._lacks(namespace_id, after), cases.c.id <= last)
+                .where(self._lacks(namespace_id, since), cases.c.id > after, cases.c.id <= last)
                 .order_by(cases.c.id)
                 .limit(self._store.config.embed_batch)
             )
@@ -218,14 +222,14 @@ class Shelf:
         return [found[id_] for id_ in sorted(found)]
 
     def _lacking_span(
-        self, connection: Connection, namespace_id: int, after: int
+        self, connection: Connection, namespace_id: int, since: int
     ) -> tuple[int, int]:
-        """How many cases above `after` lack a vector, and the last one's id (0 if none)."""
+        """How many cases changed after `since` lack a vector, and the largest id (0 if none)."""
         query = select(func.count(), func.coalesce(func.max(cases.c.id), 0))
-        total, last = connection.execute(query.where(self._lacks(namespace_id, after))).one()
+        total, last = connection.execute(query.where(self._lacks(namespace_id, since))).one()
         return int(total), int(last)
 
-    def _lacks(self, namespace_id: int, after: int) -> ColumnElement[bool]:
+    def _lacks(self, namespace_id: int, since: int) -> ColumnElement[bool]:
         links = [
             exists().where(
                 case_vectors.c.embedder_id == embedder_id, case_vectors.c.case_id == cases.c.id
@@ -234,9 +238,49 @@ class Shelf:
         ]
         return and_(
             cases.c.namespace_id == namespace_id,
-            cases.c.id > after,
+            cases.c.seq > since,
+            cases.c.invalidated_at.is_(None),  # history is never retrieved
             or_(*(~link for link in links)),
         )
+
+
+def detach(connection: Connection, ids: Sequence[int]) -> int:
+    """Take the vectors of cases away that no other case shares; how many vectors went."""
+    gone = 0
+    for part in chunks(ids):
+        links = case_vectors.c.case_id.in_(part)
+        held = list(connection.execute(select(case_vectors.c.vector_id).where(links)).scalars())
+        connection.execute(delete(case_vectors).where(links))
+        for some in chunks(list(dict.fromkeys(held))):
+            alone = vectors.c.id.in_(some) & ~exists().where(
+                case_vectors.c.vector_id == vectors.c.id
+            )
+            gone += connection.execute(delete(vectors).where(alone)).rowcount
+    return gone
+
+
+def drop_embedder(store: Store, key: str) -> int:
+    """Delete every vector of an embedder, a batch a transaction; how many there were."""
+    with store.read() as connection:
+        embedder_id = connection.execute(
+            select(embedders.c.id).where(embedders.c.key == key)
+        ).scalar_one_or_none()
+    if embedder_id is None:
+        raise InvalidInput(f"embedder {shown(key)}: the bank has no vectors of it")
+    gone = 0
+    while True:
+        with store.write() as connection:
+            some = select(vectors.c.id).where(vectors.c.embedder_id == embedder_id).limit(5000)
+            ids = list(connection.execute(some).scalars())
+            for part in chunks(ids):
+                connection.execute(delete(case_vectors).where(case_vectors.c.vector_id.in_(part)))
+                gone += connection.execute(delete(vectors).where(vectors.c.id.in_(part))).rowcount
+        if not ids:
+            return gone
+
+
+def _text_key(keys: Keys, namespace_id: int, digest: bytes) -> bytes:
+    return keys.of("text", namespace_id, digest.hex())
 
 
 def _checked_key(embedder: Embedder) -> str:

@@ -2,7 +2,8 @@
 
 Promises: the same answer as a full sort by (cosine, then id), on any device; never an answer from
 vectors that are not the bank's. The bank is the truth; the index and its saved copy are caches, and
-one that does not match is logged and built again.
+one that does not match is logged and built again. Row i of the index is row i of the block; a row
+that died is overwritten with zeros when the index next follows.
 
 FAISS promises no order among ties, rounds by the place of a row, and ignores filters on a GPU. So
 it only proposes rows, some more than asked for, and the order is made here.
@@ -10,45 +11,27 @@ it only proposes rows, some more than asked for, and the order is made here.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import threading
-from dataclasses import asdict, dataclass
+import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from retriever.device import Device
-from retriever.errors import DeviceUnavailable, IndexUnavailable, InvalidInput, NonFiniteScore
-from retriever.files import folder_written_atomically
-from retriever.scan import top_k
-from retriever.types import Block, Floats, Ids
-
-INDEX_FILE = "index.faiss"
-STAMP_FILE = "stamp.json"
-FORMAT = "precedent-flat-1"
+from retriever.errors import DeviceUnavailable, IndexUnavailable, InvalidInput
+from retriever.saved_index import Held, contents, read, same_store, write
+from retriever.scan import block_rows, top_k
+from retriever.types import Block, Bools, Floats, Ids
+from retriever.units import filled, normalised, scanned, units, width
 
 #: Past this many candidates a full scan is the better way: the classic GPU index returns at most
 #: 2,048, and FAISS's result heaps get slow there on the CPU too.
 MOST_CANDIDATES = 2048
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """What a saved index is of; `content` digests ids and vectors, `sha256` the index file."""
-
-    bank: str
-    namespace: str
-    version: int
-    embeddings_key: str
-    count: int
-    content: str
-    sha256: str
-    format: str = FORMAT
 
 
 class CosineIndex:
@@ -63,119 +46,191 @@ class CosineIndex:
         self.unsaved = 0
         self._lock = threading.Lock()
         self._saving = threading.Lock()
-        self._block: Block | None = None
-        self._faiss: Any = None
+        self._held: Held | None = None
+        self._last: weakref.ref[Block] | None = None  # the block that `_held` is of
+        self._floor = 0.0  # blocks of older versions are not taken in
         self._resources: Any = None  # of the GPU; not safe for two searches at once
 
-    def search(self, block: Block, queries: Floats, k: int) -> list[tuple[Ids, Floats]]:
+    def search(
+        self, block: Block, queries: Floats, k: int, eligible: Bools | None = None
+    ) -> list[tuple[Ids, Floats]]:
         """The k rows of `block` nearest to each query: (Q, E) -> Q pairs of (<=k,) rows, cosines.
 
-        Best first, ties to the lower id, dead cases left out. The index first takes in what is new.
+        Best first, ties to the lower id. The index first takes in what is new.
+
+        Args:
+            block: where to search.
+            queries: their vectors.
+            k: how many rows, at most.
+            eligible: (N,) the rows that may be found, a part of the live ones; all of them if None.
 
         Raises:
             IndexUnavailable: the block has no embeddings.
             InvalidInput: queries of another width, or k below 1.
             NonFiniteScore: a vector that holds NaN or infinity.
         """
-        vectors = _vectors(block)
+        wide = width(block)
+        eligible = block.live if eligible is None else eligible
         if k < 1:
             raise InvalidInput(f"k must be at least 1, got {k}")
-        if queries.ndim != 2 or (len(vectors) and queries.shape[1] != vectors.shape[1]):
+        if queries.ndim != 2 or (len(block.ids) and queries.shape[1] != wide):
             raise InvalidInput(
-                f"queries {queries.shape} must be (Q, {vectors.shape[1]}), as wide as the bank's "
-                "vectors; was the cosine encoder exchanged?"
+                f"queries {queries.shape} must be (Q, {wide}), as wide as the bank's vectors; was "
+                "the cosine encoder exchanged?"
             )
-        queries = _normalised(queries)
-        if not len(vectors):
+        queries = normalised(queries, None)
+        if not eligible.any():
+            self.follow(block)
             return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
         with self._lock:
-            proposed = self._propose(block, queries, k)
-        whole = _normalised(vectors) if any(rows is None for rows in proposed) else None
+            proposed = self._propose(block, queries, k, eligible)
+        undecided = [number for number, rows in enumerate(proposed) if rows is None]
+        every = scanned(block, queries[undecided], eligible) if undecided else None  # (U, N)
         found = []
-        for query, rows in zip(queries, proposed, strict=True):
+        for number, rows in enumerate(proposed):
             if rows is None:
-                assert whole is not None
-                found.append(_best(block, np.arange(len(vectors)), whole, query, k))
+                assert every is not None
+                cosines = every[undecided.index(number)]
+                (best,) = top_k(cosines[None], block.ids, eligible, k)
+                found.append((best, cosines[best]))
             else:
-                found.append(_best(block, rows, _normalised(vectors[rows]), query, k))
+                rows = rows[eligible[rows]]
+                cosines = np.einsum("ce,e->c", units(block, rows), queries[number])
+                (best,) = top_k(cosines[None], block.ids[rows], eligible[rows], k)
+                found.append((rows[best], cosines[best]))
         return found
 
     def follow(self, block: Block) -> str:
-        """Take in `block`; returns `same`, `extended`, `rebuilt` or `older` (left alone)."""
-        _vectors(block)
+        """Take in `block`.
+
+        Returns:
+            `same`, `extended` (rows were added), `updated` (rows were overwritten or emptied, too),
+            `rebuilt`, or `older` (left alone).
+        """
+        width(block)
         with self._lock:
             return self._follow(block)
 
-    def save(self, folder: Path) -> None:
-        """Write index and stamp to `folder` so that a crash leaves the old ones, or none."""
+    def save(self, folder: Path) -> int | None:
+        """Write the index to `folder` so that a crash leaves the old one, or none.
+
+        Returns:
+            The version of the bank that was saved; None if there was nothing to save.
+        """
         with self._saving:
-            self._save(folder)
-
-    def _save(self, folder: Path) -> None:
-        import faiss
-
-        with self._lock:
-            block = self._block
-            if block is None or self._faiss is None or not len(block.ids):
-                return
-            index = self._faiss if self._resources is None else faiss.index_gpu_to_cpu(self._faiss)
-            data = faiss.serialize_index(index).tobytes()
-            self.unsaved = 0  # also if writing fails: not tried again at every search
-        count = len(block.ids)
-        stamp = Stamp(
-            bank=block.bank,
-            namespace=block.namespace,
-            version=block.version,
-            embeddings_key=block.embeddings_key or "",
-            count=count,
-            content=_content(block, count),
-            sha256=hashlib.sha256(data).hexdigest(),
-        )
-        with folder_written_atomically(folder) as fresh:
-            (fresh / INDEX_FILE).write_bytes(data)
-            (fresh / STAMP_FILE).write_text(json.dumps(asdict(stamp), indent=2) + "\n")
+            return self._save(folder)
 
     def load(self, folder: Path, block: Block) -> bool:
-        """Take over a saved index if it is of `block` or of an earlier, shorter state of it.
+        """Take over a saved index if it is of `block` or of an earlier state of it.
 
         False, with the reason in the log, where there is none or it does not match in every point.
         """
         if not folder.exists():
             return False
         try:
-            index = _read(folder, block)
+            held = read(folder, block)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             log.warning("saved index %s is not used and will be rebuilt: %s", folder, error)
             return False
-        newer = _normalised(_vectors(block)[index.ntotal :])
         with self._lock:
-            placed = self._place(index)
-            if len(newer):
-                placed.add(newer)
-            self._faiss, self._block, self.unsaved = placed, block, len(newer)
+            held.faiss = self._place(held.faiss)
+            self._held, self._last, self.unsaved = held, None, 0
+            self._follow(block)
         return True
 
-    def _follow(self, block: Block) -> str:
-        old = self._block
-        if old is not None and self._faiss is not None and _same_store(old, block):
-            if block.version == old.version:
-                return "same"
-            if block.version < old.version:
-                return "older"
-            known = len(old.ids)
-            if _grew(old, block):
-                self._faiss.add(_normalised(_vectors(block)[known:]))
-                self._block = block
-                self.unsaved += len(block.ids) - known
-                return "extended"
+    def drop(self) -> None:
+        """Empty the index, and take nothing in until `accept`; searches then scan.
+
+        A save in progress is waited for. What was saved is the caller's to delete.
+        """
+        with self._saving, self._lock:
+            self._held = self._last = None
+            self.unsaved, self._floor = 0, float("inf")
+
+    def accept(self, version: int) -> None:
+        """Take in blocks again, from this version on."""
+        with self._lock:
+            self._floor = version
+
+    def _save(self, folder: Path) -> int | None:
         import faiss
 
-        vectors = _vectors(block)
-        index = faiss.IndexFlatIP(vectors.shape[1])
-        index.add(_normalised(vectors))
-        self._faiss, self._block = self._place(index), block
-        self.unsaved = len(vectors)
+        with self._lock:
+            if self._held is None or not len(self._held.ids):
+                return None
+            held = replace(self._held)
+            index = held.faiss if self._resources is None else faiss.index_gpu_to_cpu(held.faiss)
+            data = faiss.serialize_index(index).data
+            self.unsaved = 0  # also if writing fails: not tried again at every search
+        write(folder, held, data)
+        return held.version
+
+    def _follow(self, block: Block) -> str:
+        if self._last is not None and self._last() is block:
+            return "same"
+        if block.version < self._floor:
+            return "older"
+        held = self._held
+        known = held is not None and same_store(held, block)
+        if known and held is not None and block.version < held.version:
+            return "older"
+        try:
+            if known and held is not None:
+                done = self._patch(held, block)
+                if done is not None:
+                    self._last = weakref.ref(block)
+                    return done
+            self._rebuild(block)
+        except BaseException:
+            # Half of a change is worse than none: the next search begins anew.
+            self._held = self._last = None
+            raise
+        self._last = weakref.ref(block)
         return "rebuilt"
+
+    def _patch(self, held: Held, block: Block) -> str | None:
+        """Write what differs over what is there; None where building anew is quicker."""
+        count = len(held.ids)
+        if not 0 < count <= len(block.ids):
+            return None
+        agrees = held.agrees(block)
+        stale = np.flatnonzero(~agrees & (block.live[:count] | (held.stamps >= 0)))
+        if len(stale) > count // 2 or (len(stale) and self._resources is not None):
+            return None
+        if len(stale):
+            import faiss
+
+            values = faiss.rev_swig_ptr(held.faiss.get_xb(), held.faiss.ntotal * held.faiss.d)
+            alive = stale[block.live[stale]]
+            fresh = units(block, alive)
+            vectors = values.reshape(held.faiss.ntotal, held.faiss.d)
+            vectors[stale] = 0
+            vectors[alive] = fresh
+        for start in range(count, len(block.ids), block_rows(held.faiss.d)):
+            held.faiss.add(filled(block, start))
+        added = len(block.ids) - count
+        held.ids, held.stamps = contents(block)
+        held.version = block.version
+        self.unsaved += len(stale) + added
+        return "updated" if len(stale) else "extended" if added else "same"
+
+    def _rebuild(self, block: Block) -> None:
+        import faiss
+
+        index = faiss.IndexFlatIP(width(block))
+        for start in range(0, len(block.ids), block_rows(index.d)):
+            index.add(filled(block, start))
+        ids, stamps = contents(block)
+        self._held = Held(
+            block.bank,
+            block.namespace,
+            block.version,
+            block.embeddings_key,
+            ids,
+            stamps,
+            self._place(index),
+        )
+        self.unsaved = len(ids)
 
     def _place(self, index: Any) -> Any:
         if self.device.kind != "cuda":
@@ -186,22 +241,23 @@ class CosineIndex:
             self._resources = faiss.StandardGpuResources()
         return faiss.index_cpu_to_gpu(self._resources, self.device.index, index)
 
-    def _propose(self, block: Block, queries: Floats, k: int) -> list[Ids | None]:
-        """Rows among which the k best live ones certainly are, per query; None: all rows."""
+    def _propose(self, block: Block, queries: Floats, k: int, eligible: Bools) -> list[Ids | None]:
+        """Rows among which the k best eligible ones certainly are, per query; None: all rows."""
         proposed: list[Ids | None] = [None] * len(queries)
         if self._follow(block) == "older":
             # A newer search was faster; its index may hold cases this snapshot does not know.
             return proposed
+        assert self._held is not None
         # Two float32 dot products of unit vectors differ by at most 2 E u in exact arithmetic
         # (u = 2^-24); two of them compared, by twice that.
         margin = 4 * queries.shape[1] * 2.0**-24
         fetch, most = k + 16, min(MOST_CANDIDATES, len(block.ids))
         undecided = list(range(len(queries)))
         while undecided and fetch < most:
-            scores, rows = self._faiss.search(queries[undecided], fetch)  # (U, fetch) both
+            scores, rows = self._held.faiss.search(queries[undecided], fetch)  # (U, fetch) both
             for number, found, row in zip(undecided, scores, rows, strict=True):
-                alive = found[block.live[row]]
-                if len(alive) >= k and alive[k - 1] - margin > found[-1]:
+                good = found[eligible[row]]
+                if len(good) >= k and good[k - 1] - margin > found[-1]:
                     proposed[number] = row
             undecided = [number for number in undecided if proposed[number] is None]
             fetch *= 2
@@ -228,83 +284,3 @@ def _resolve(device: str) -> Device:
             "precedent-memory[gpu] on a machine with a GPU, or choose cpu or auto"
         )
     return wanted
-
-
-def _vectors(block: Block) -> Floats:
-    if block.embeddings is None:
-        raise IndexUnavailable(
-            f"namespace {block.namespace!r} has no query embeddings; open the bank with a cosine "
-            "encoder (cosine_encoder=FOLDER when serving), or search with mode='exact'"
-        )
-    return block.embeddings
-
-
-def _normalised(vectors: Floats) -> Floats:
-    """(N, E) -> (N, E) of length one; a zero vector stays zero, its cosine to anything is 0."""
-    squares = np.einsum("ne,ne->n", vectors, vectors, dtype=np.float64)  # (N,)
-    if not np.isfinite(squares).all():
-        row = int(np.flatnonzero(~np.isfinite(squares))[0])
-        raise NonFiniteScore(f"vector {row} holds NaN or infinity; embed its text again")
-    lengths = np.where(squares == 0, 1.0, np.sqrt(squares))[:, None]
-    unit = np.empty(vectors.shape, dtype=np.float32)
-    return np.divide(vectors, lengths, out=unit, casting="same_kind")
-
-
-def _best(block: Block, rows: Ids, candidates: Floats, query: Floats, k: int) -> tuple[Ids, Floats]:
-    """Order the proposed rows (C,) by cosine, then id: candidates (C, E), query (E,)."""
-    # einsum, not BLAS, whose rounding depends on a row's place: equal vectors must tie.
-    cosines = np.einsum("ce,e->c", candidates, query)
-    (best,) = top_k(cosines[None], block.ids[rows], block.live[rows], k)
-    return rows[best], cosines[best]
-
-
-def _same_store(old: Block, new: Block) -> bool:
-    return (old.bank, old.namespace, old.embeddings_key) == (
-        new.bank,
-        new.namespace,
-        new.embeddings_key,
-    )
-
-
-def _grew(old: Block, new: Block) -> bool:
-    """Whether `new` begins with every row of `old`, unchanged."""
-    count = len(old.ids)
-    return (
-        0 < count <= len(new.ids)
-        and np.array_equal(old.ids, new.ids[:count])
-        and np.array_equal(_vectors(old), _vectors(new)[:count])
-    )
-
-
-def _content(block: Block, count: int) -> str:
-    """A digest of the first `count` ids and vectors."""
-    digest = hashlib.sha256(np.ascontiguousarray(block.ids[:count], dtype="<i8").data)
-    digest.update(np.ascontiguousarray(_vectors(block)[:count], dtype="<f4").data)
-    return digest.hexdigest()
-
-
-def _read(folder: Path, block: Block) -> Any:
-    """The saved FAISS index; ValueError names the first point in which it does not match."""
-    import faiss
-
-    stamp = Stamp(**json.loads((folder / STAMP_FILE).read_text(encoding="utf-8")))
-    for name in ("bank", "namespace", "embeddings_key"):
-        ours, theirs = getattr(block, name), getattr(stamp, name)
-        if ours != theirs:
-            raise ValueError(f"it is of {name} {theirs!r}, not {ours!r}")
-    if stamp.format != FORMAT:
-        raise ValueError(f"its format is {stamp.format!r}, this version reads {FORMAT!r}")
-    if stamp.version > block.version:
-        raise ValueError(f"it is of version {stamp.version}, the bank is at {block.version}")
-    if not 0 < stamp.count <= len(block.ids):
-        raise ValueError(f"it holds {stamp.count} cases, the bank {len(block.ids)}")
-    data = (folder / INDEX_FILE).read_bytes()
-    # Before FAISS parses a byte: its reader is not made for damaged files.
-    if hashlib.sha256(data).hexdigest() != stamp.sha256:
-        raise ValueError(f"{INDEX_FILE} is truncated or changed")
-    if _content(block, stamp.count) != stamp.content:
-        raise ValueError("its cases or vectors are not those of the bank")
-    index = faiss.deserialize_index(np.frombuffer(data, dtype=np.uint8))
-    if index.ntotal != stamp.count or index.d != _vectors(block).shape[1]:
-        raise ValueError(f"it has shape ({index.ntotal}, {index.d}), not as stamped")
-    return index

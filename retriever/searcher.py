@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from retriever.embedders import QueryEncoder, projection_key, query_key
 from retriever.errors import IndexUnavailable, InvalidInput, NonFiniteScore
 from retriever.index import CosineIndex
 from retriever.scorer import probabilities
-from retriever.types import Block, Calibration, CaseSource, Floats, Hit
+from retriever.types import UNKNOWN_TIME, Array, Block, Bools, Calibration, CaseSource, Floats, Hit
 
 MODES = ("exact", "cosine")
 
@@ -30,6 +31,10 @@ MODES = ("exact", "cosine")
 SAVE_AT_GROWTH = 0.25
 
 log = logging.getLogger(__name__)
+
+
+#: From block, queries, k and the rows that may be found to the hits of each query.
+_Mode: TypeAlias = "Callable[[Block, Sequence[str], int, Bools], list[list[Hit]]]"
 
 
 class QueryScorer(Protocol):
@@ -97,7 +102,7 @@ class Searcher:
             CosineIndex(device)  # that the device is missing should not wait for the first search
         self._indexes: dict[str, CosineIndex] = {}
         self._lock = threading.Lock()
-        self._modes: dict[str, Callable[[Block, Sequence[str], int], list[list[Hit]]]] = {
+        self._modes: dict[str, _Mode] = {
             "exact": self._exact,
             "cosine": self._cosine,
         }
@@ -115,20 +120,24 @@ class Searcher:
         namespace: str = "default",
         mode: str = "exact",
         min_score: float | None = None,
+        as_of: int | None = None,
     ) -> list[list[Hit]]:
         """The k best cases for each query, best first: Q queries -> Q lists of at most k hits.
 
         Ties go to the lower id; a bank of fewer cases gives fewer hits; an empty one, none.
         `min_score` drops hits whose `score` is below it: the probability in exact mode, the cosine
-        in cosine mode.
+        in cosine mode. `as_of` leaves the cases that were valid at that moment, microseconds since
+        1970-01-01 UTC: `valid_from <= as_of < valid_to`, where an end that is not known is open.
 
         Raises:
-            InvalidInput: no query, a blank one, k below 1, an unknown mode, a `min_score` that is
-                no number.
+            InvalidInput: no query, a blank one, k below 1, an unknown mode, a `min_score` or an
+                `as_of` that is no number.
             IndexUnavailable: the mode needs vectors that are not here.
             NonFiniteScore: a model or a stored vector is broken.
         """
-        return self.answer(queries, k, namespace=namespace, mode=mode, min_score=min_score).hits
+        return self.answer(
+            queries, k, namespace=namespace, mode=mode, min_score=min_score, as_of=as_of
+        ).hits
 
     def answer(
         self,
@@ -138,16 +147,18 @@ class Searcher:
         namespace: str = "default",
         mode: str = "exact",
         min_score: float | None = None,
+        as_of: int | None = None,
     ) -> Answer:
         """As `search`, with the version of the bank that was read."""
         _check(queries, k, mode, min_score)
+        _check_as_of(as_of)
         if mode == "cosine" and self._encoder is None:
             raise IndexUnavailable(
                 "cosine mode needs an untrained encoder, and none was given; pass encoder= to "
                 "Searcher (cosine_encoder=FOLDER when serving), or use mode='exact'"
             )
         block = self._source.block(namespace)
-        hits = self._modes[mode](block, queries, k)
+        hits = self._modes[mode](block, queries, k, _eligible(block, as_of))
         if min_score is not None:
             hits = [[hit for hit in found if hit.score >= min_score] for found in hits]
         return Answer(hits, block.version)
@@ -159,7 +170,28 @@ class Searcher:
                 if index.unsaved:
                     self._save(namespace, index)
 
-    def _exact(self, block: Block, queries: Sequence[str], k: int) -> list[list[Hit]]:
+    def drop(self, namespace: str) -> None:
+        """Forget what is kept of a namespace beside the bank: its index, in memory and on disk.
+
+        For a purge that is committed. Searches that began before it still answer from what they
+        hold, but nothing of that gets into an index or a file any more.
+
+        Raises:
+            IndexUnavailable: the saved index cannot be deleted.
+        """
+        with self._lock:
+            if self._encoder is not None and namespace not in self._indexes:
+                self._indexes[namespace] = CosineIndex(self._device)
+            index = self._indexes.get(namespace)
+        if index is not None:
+            index.drop()
+        self._delete(namespace)
+        if index is not None:
+            index.accept(self._source.block(namespace).version)
+
+    def _exact(
+        self, block: Block, queries: Sequence[str], k: int, eligible: Bools
+    ) -> list[list[Hit]]:
         projections = _projections(block, self._scorer)
         if not len(block.ids):
             return [[] for _ in queries]
@@ -173,7 +205,7 @@ class Searcher:
         # By logit, for saturated sigmoids tie where logits do not; a calibration that falls with
         # the logit turns the order round with it.
         rising = calibration.a >= 0
-        best = scan.top_k(logits if rising else -logits, block.ids, block.live, k)
+        best = scan.top_k(logits if rising else -logits, block.ids, eligible, k)
         found = []
         for row, rows in zip(logits, best, strict=True):
             chosen = row[rows].astype(np.float64)
@@ -188,7 +220,9 @@ class Searcher:
             )
         return found
 
-    def _cosine(self, block: Block, queries: Sequence[str], k: int) -> list[list[Hit]]:
+    def _cosine(
+        self, block: Block, queries: Sequence[str], k: int, eligible: Bools
+    ) -> list[list[Hit]]:
         assert self._encoder is not None
         expected = query_key(self._encoder.fingerprint)
         if block.embeddings is None or block.embeddings_key != expected:
@@ -201,7 +235,7 @@ class Searcher:
             return [[] for _ in queries]
         vectors = self._encoder.embed(queries)
         index = self._index(block)
-        found = index.search(block, vectors, k)
+        found = index.search(block, vectors, k, eligible)
         if index.unsaved >= SAVE_AT_GROWTH * len(block.ids):
             self._save(block.namespace, index)
         return [
@@ -229,10 +263,38 @@ class Searcher:
             return
         folder = _folder(self._index_dir, namespace)
         try:
-            index.save(folder)
+            saved = index.save(folder)
         except OSError as error:
             # A cache that cannot be kept costs the next start some time, not an answer.
             log.warning("the index could not be saved to %s: %s", folder, error)
+            return
+        try:
+            if saved is not None and not self._still_right(namespace, index, saved):
+                self._delete(namespace)
+        except Exception as error:
+            log.warning("the index saved to %s could not be checked: %s", folder, error)
+            self._delete(namespace)
+
+    def _still_right(self, namespace: str, index: CosineIndex, saved: int) -> bool:
+        """Whether all that was saved is still in the bank: another process may have purged some."""
+        newest = self._source.block(namespace)
+        return newest.version == saved or index.follow(newest) in ("same", "extended")
+
+    def _delete(self, namespace: str) -> None:
+        """Delete the saved index, and what a crash may have left of writing one."""
+        if self._index_dir is None:
+            return
+        folder = _folder(self._index_dir, namespace)
+        for path in (folder, *self._index_dir.glob(f".{folder.name}.*")):
+            try:
+                shutil.rmtree(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise IndexUnavailable(
+                    f"the saved index {path} cannot be deleted: {error.strerror or error}; delete "
+                    "the folder, for it may hold vectors of cases that were forgotten"
+                ) from error
 
 
 def _folder(index_dir: Path, namespace: str) -> Path:
@@ -240,7 +302,17 @@ def _folder(index_dir: Path, namespace: str) -> Path:
     return index_dir / hashlib.sha256(namespace.encode()).hexdigest()[:16]
 
 
-def _projections(block: Block, scorer: QueryScorer) -> Floats:
+def _eligible(block: Block, as_of: int | None) -> Bools:
+    """Which rows may be found: (N,)."""
+    if as_of is None:
+        return block.live
+    start, end = block.columns.valid_from, block.columns.valid_to
+    # A start that is not known is earlier than every time.
+    eligible: Bools = block.live & (start <= as_of) & ((as_of < end) | (end == UNKNOWN_TIME))
+    return eligible
+
+
+def _projections(block: Block, scorer: QueryScorer) -> Sequence[Array]:
     expected = projection_key(scorer.fingerprint)
     if block.projections is None or block.projections_key != expected:
         raise IndexUnavailable(
@@ -267,3 +339,13 @@ def _check(queries: Sequence[str], k: int, mode: str, min_score: float | None) -
             raise InvalidInput(f"queries[{index}] is blank; give words to search for")
     if min_score is not None and (isinstance(min_score, bool) or not math.isfinite(min_score)):
         raise InvalidInput(f"min_score must be a finite number or None, got {min_score!r}")
+
+
+def _check_as_of(as_of: int | None) -> None:
+    if as_of is None:
+        return
+    whole = isinstance(as_of, int | np.integer) and not isinstance(as_of, bool)
+    if not whole or not -(2**63) < as_of < 2**63:
+        raise InvalidInput(
+            f"as_of must be microseconds since 1970-01-01 UTC, a whole number, got {as_of!r}"
+        )

@@ -16,6 +16,11 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float32]
 Ids: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+#: Vectors as a bank holds them: float32 or float16.
+Array: TypeAlias = NDArray[np.floating[Any]]
+
+#: Stands for a time that is not known in `Columns`; earlier than every time a case may have.
+UNKNOWN_TIME = int(np.iinfo(np.int64).min)
 
 #: A plan as logs hold it: JSON text, free text, `{"plan": [...]}`, a list of steps, or nothing.
 Plan: TypeAlias = str | Mapping[str, Any] | Sequence[Any] | None
@@ -82,12 +87,27 @@ class CaseLike(Protocol):
         ...
 
 
+class Columns(Protocol):
+    """When each case was valid: `[valid_from, valid_to)`, microseconds since 1970-01-01 UTC."""
+
+    @property
+    def valid_from(self) -> Ids:
+        """(N,) `UNKNOWN_TIME` where the start is open."""
+        ...
+
+    @property
+    def valid_to(self) -> Ids:
+        """(N,) `UNKNOWN_TIME` where the end is open."""
+        ...
+
+
 class Block(Protocol):
     """An immutable picture of one namespace of a bank, row i of every array being one case.
 
-    `ids` (N,) ascending; `live` (N,) False for cases that no search may return; `embeddings`
-    (N, E) of the stored query texts by the untrained cosine encoder; `projections` (N, D) of the
-    case texts; either is None where the bank was opened without that embedder.
+    Rows are in no order, and what stands in one that is not `live` means nothing. Vectors come in
+    chunks of consecutive rows: `embeddings` (n_i, E) of the stored query texts by the untrained
+    cosine encoder, `projections` (n_i, D) of the case texts; either is None where the bank was
+    opened without that embedder. It stays as it is while the block is held.
     """
 
     @property
@@ -107,7 +127,12 @@ class Block(Protocol):
 
     @property
     def ids(self) -> Ids:
-        """(N,) ascending."""
+        """(N,) unique among live rows."""
+        ...
+
+    @property
+    def stamps(self) -> Ids:
+        """(N,) the change in which a row got its content; (id, stamp) names a content for ever."""
         ...
 
     @property
@@ -116,13 +141,13 @@ class Block(Protocol):
         ...
 
     @property
-    def embeddings(self) -> Floats | None:
-        """(N, E), unit length, or None."""
+    def embeddings(self) -> Sequence[Array] | None:
+        """(n_i, E) each, N rows together, or None."""
         ...
 
     @property
-    def projections(self) -> Floats | None:
-        """(N, D), or None."""
+    def projections(self) -> Sequence[Array] | None:
+        """(n_i, D) each, N rows together, or None."""
         ...
 
     @property
@@ -133,6 +158,11 @@ class Block(Protocol):
     @property
     def projections_key(self) -> str | None:
         """The embedder's key, or None."""
+        ...
+
+    @property
+    def columns(self) -> Columns:
+        """What a search may filter by."""
         ...
 
 

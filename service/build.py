@@ -12,6 +12,7 @@ from memory import CaseBank
 from retriever.embedders import CaseProjector, QueryEmbedder
 from retriever.searcher import Searcher
 from service.config import BankSection, ServeConfig
+from service.sinks import ArtifactWitness, IndexSink
 from service.state import ServiceState
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,10 @@ def built(config: ServeConfig) -> Iterator[ServiceState]:
             encoder,
             index_dir=None if config.index.folder is None else Path(config.index.folder),
             device=config.index.device,
+        )
+        bank.register(IndexSink(searcher))
+        bank.register_artifact(
+            ArtifactWitness(Path(config.artifact), scorer.manifest, scorer.fingerprint)
         )
         limits = config.service.limits
         try:

@@ -78,6 +78,10 @@ TABLE: dict[type[BaseException], Kind] = {
     bank.InvalidInput: Kind(422, _CALLER, "invalid_value", "Validation"),
     bank.NotFound: Kind(404, "not_found_error", "not_found", "Validation"),
     bank.AlreadyStored: Kind(409, _CALLER, "already_stored", "Validation"),
+    bank.DuplicateCase: Kind(409, _CALLER, "duplicate_case", "Validation"),
+    bank.VersionConflict: Kind(409, _CALLER, "version_conflict", "Validation"),
+    bank.IdempotencyConflict: Kind(409, _CALLER, "idempotency_conflict", "Validation"),
+    bank.AlreadyScored: Kind(409, _CALLER, "already_scored", "Validation"),
     bank.BankUnavailable: Kind(503, _SERVER, "bank_unavailable", "Unhealthy"),
     bank.BankError: Kind(500, _SERVER, "bank_failed", "Backend"),
 }

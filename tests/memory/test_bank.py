@@ -233,10 +233,10 @@ def test_threads_share_a_bank_without_losing_a_case(tmp_path):
 def test_an_export_replaces_a_file_whole(bank, tmp_path):
     target = tmp_path / "out" / "cases.jsonl"
     bank.add([NewCase("line\nbreak\u2028 and ü", plan={"a": [1]}), NewCase("b")])
-    assert bank.export_jsonl(target) == 2
+    assert bank.export_jsonl(target).written == 2
     assert target.read_text(encoding="utf-8").count("\n") == 2
     bank.add([NewCase("c")])
-    assert bank.export_jsonl(target, "default") == 3
+    assert bank.export_jsonl(target, "default").written == 3
     assert [p.name for p in target.parent.iterdir()] == ["cases.jsonl"]
     with pytest.raises(NotFound, match="nowhere"):
         bank.export_jsonl(target, "nowhere")
@@ -244,12 +244,12 @@ def test_an_export_replaces_a_file_whole(bank, tmp_path):
 
 
 def test_an_export_of_many_pages_is_one_snapshot(bank, tmp_path, monkeypatch):
-    monkeypatch.setattr("memory.bank.MAX_PAGE", 2)
+    monkeypatch.setattr("memory.exporting._PAGE", 2)
     bank.add([NewCase(f"q{i}") for i in range(5)])
     bank.add([NewCase("not mine")], namespace="other")
-    assert bank.export_jsonl(tmp_path / "five.jsonl") == 5
+    assert bank.export_jsonl(tmp_path / "five.jsonl").written == 5
     bank.add([NewCase("q5")])
-    assert bank.export_jsonl(tmp_path / "six.jsonl") == 6
+    assert bank.export_jsonl(tmp_path / "six.jsonl").written == 6
     lines = (tmp_path / "six.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["query"] for line in lines] == [f"q{i}" for i in range(6)]
 

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import json
+import sys
+import uuid
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from sqlalchemy import insert
 
-from memory import AlreadyStored, CaseBank, DataError, InvalidInput, NewCase
+from memory import (
+    AlreadyStored,
+    BankUnavailable,
+    CaseBank,
+    DataError,
+    DuplicateCase,
+    InvalidInput,
+    NewCase,
+)
 from memory.jsonl import read_lines
+from memory.namespaces import changed_namespace
+from memory.rows import content_key
+from memory.schema import forgotten, receipts
 from tests.memory.embedders import Digests
 
 
@@ -312,6 +328,351 @@ def test_an_id_taken_by_another_writer_meanwhile_is_named(bank, file_of):
     with pytest.raises(DataError, match="'y' is in the namespace already") as caught:
         bank.import_jsonl(path, batch_size=1, progress=take)
     assert isinstance(caught.value.__cause__, AlreadyStored)
+
+
+def forget(bank, *queries, namespace="default"):
+    """Note cases of these queries as forgotten, as a purge does."""
+    with bank._store.write() as connection:
+        state = changed_namespace(connection, bank._store.keys, namespace, bank._store.lexical)
+        row = {
+            "uid": str(uuid.uuid4()),
+            "namespace_id": state.id,
+            "created_at": 0,
+            "mode": "purge",
+            "erased": "done",
+            "body": "{}",
+        }
+        made = connection.execute(insert(receipts).returning(receipts.c.id), [row])
+        number = made.scalar_one()
+        for query in queries:
+            key = content_key(bank._store.keys, state.id, NewCase(query))
+            values = {"namespace_id": state.id, "content_key": key, "receipt_id": number}
+            connection.execute(insert(forgotten), [values])
+
+
+def test_what_was_forgotten_is_named_by_its_line_and_left_out(bank, file_of):
+    forget(bank, "My number is 1", "gone too")
+    path = file_of(
+        {"query": "kept"},
+        {"query": "my  NUMBER is １", "id": "x", "outcome": 1},
+        {"query": "new", "id": "x"},
+        {"query": "my number is 1", "plan": "other"},
+        {"query": "gone too"},
+    )
+    report = bank.import_jsonl(path)
+    assert (report.read, report.added, report.resumed) == (5, 3, 0)
+    assert report.forgotten == (2, 5), "near-verbatim, and its id is free for another line"
+    assert report.unknown_outcomes == 3
+    assert [case.query for case in bank.list()] == ["kept", "new", "my number is 1"]
+    assert "gone" not in repr(report)
+    elsewhere = bank.import_jsonl(path, namespace="other", on_bad_line="skip")
+    assert elsewhere.forgotten == ()
+
+
+def test_what_was_forgotten_can_be_wanted_back(bank, file_of):
+    forget(bank, "gone")
+    path = file_of({"query": "gone"}, {"query": "kept"})
+    report = bank.import_jsonl(path, on_forgotten="keep")
+    assert (report.added, report.forgotten, report.resumed) == (2, (1,), 0)
+    assert bank.count() == 2
+
+
+def test_what_is_forgotten_while_a_file_is_imported_is_left_out(bank, file_of):
+    path = file_of(*({"query": f"q{i}"} for i in range(6)))
+
+    told = []
+
+    def forget_meanwhile(done, total):
+        if done and not told:
+            told.append(done)
+            forget(bank, "q2", "q3", "q5")
+
+    report = bank.import_jsonl(path, batch_size=2, progress=forget_meanwhile)
+    assert (report.read, report.added, report.resumed) == (6, 3, 0)
+    assert report.forgotten == (3, 4, 6)
+    assert [case.query for case in bank.list()] == ["q0", "q1", "q4"]
+    assert bank.import_jsonl(path).already_imported
+
+
+DUPLICATES = (
+    {"query": "stored", "plan": ["a"], "kind": "fact"},
+    {"query": "new", "outcome": 1},
+    {"query": "new", "outcome": 0},
+    {"query": "new"},
+    {"query": "stored", "plan": ["a"]},
+    {"query": "NEW", "outcome": 1},
+)
+
+
+def test_duplicates_are_kept_unless_one_says_otherwise(bank, file_of):
+    bank.add([NewCase("stored", plan=["a"], kind="fact")])
+    report = bank.import_jsonl(file_of(*DUPLICATES))
+    assert (report.added, bank.count()) == (6, 7)
+
+
+def test_a_duplicate_that_is_to_be_rejected_is_a_bad_line(bank, file_of):
+    (id_,) = bank.add([NewCase("stored", plan=["a"], kind="fact")])
+    with pytest.raises(DataError, match=f"line 1: is a duplicate of case {id_};"):
+        bank.import_jsonl(file_of(*DUPLICATES), on_duplicate="reject")
+    with pytest.raises(DataError, match="line 3: is a duplicate of line 1;"):
+        bank.import_jsonl(file_of(*DUPLICATES[1:]), on_duplicate="reject", batch_size=1)
+    assert bank.count() == 1, "nothing was stored before all lines were checked"
+    report = bank.import_jsonl(file_of(*DUPLICATES), on_duplicate="reject", on_bad_line="skip")
+    assert [bad.line for bad in report.skipped] == [1, 4]
+    assert (report.added, bank.count()) == (4, 5)
+
+
+def test_a_line_stored_by_an_interrupted_import_is_no_duplicate_of_itself(bank, file_of):
+    path = file_of(*({"query": f"q{i}"} for i in range(5)), {"query": "q0"})
+
+    def stop(done, total):
+        if bank.count() >= 2:
+            raise Interrupted
+
+    options = {"on_duplicate": "reject", "on_bad_line": "skip", "batch_size": 2}
+    with pytest.raises(Interrupted):
+        bank.import_jsonl(path, progress=stop, **options)
+    report = bank.import_jsonl(path, **options)
+    assert (report.read, report.resumed, report.added) == (6, 2, 3)
+    assert [bad.line for bad in report.skipped] == [6]
+    again = bank.import_jsonl(path, again=True, **options)
+    assert (again.added, len(again.skipped)) == (0, 6)
+
+
+def test_a_duplicate_is_merged_into_what_is_there(bank, file_of):
+    (id_,) = bank.add([NewCase("stored", plan=["a"], kind="fact", tags=["old"])])
+    lines = [dict(row) for row in DUPLICATES]
+    lines[0] |= {"tags": ["new"], "outcome": 0.5, "id": "x"}
+    report = bank.import_jsonl(file_of(*lines), on_duplicate="merge", batch_size=4)
+    assert (report.read, report.added, report.merged, report.updated) == (6, 4, 2, 0)
+    (case,) = bank.get([id_])
+    assert (case.tags, case.outcome, case.external_id) == (("old", "new"), 0.5, "x")
+    assert bank.count() == 5
+
+
+def test_an_upsert_overwrites_the_case_with_the_lines_id(bank, file_of):
+    (id_,) = bank.add([NewCase("old words", external_id="x", tags=["t"])])
+    path = file_of({"query": "new words", "id": "x"}, {"query": "b", "id": "y"}, {"query": "c"})
+    report = bank.import_jsonl(path, upsert=True)
+    assert (report.read, report.added, report.updated, report.merged) == (3, 2, 1, 0)
+    (case,) = bank.get([id_])
+    assert (case.query, case.tags, case.version) == ("new words", (), 2)
+    again = bank.import_jsonl(path, upsert=True, again=True)
+    assert (again.added, again.updated) == (1, 2)
+    with pytest.raises(DataError, match="line 2: id = 'x': line 1 has it too"):
+        bank.import_jsonl(file_of(*2 * [{"query": "a", "id": "x"}]), upsert=True)
+
+
+def test_a_duplicate_stored_by_another_writer_meanwhile_is_named(bank, file_of):
+    path = file_of({"query": "a"}, {"query": "b"})
+    told = []
+
+    def tell(done, total):
+        if not told:
+            told.extend(bank.add([NewCase("b")]))
+
+    with pytest.raises(DataError, match="by another writer") as caught:
+        bank.import_jsonl(path, batch_size=1, on_duplicate="reject", progress=tell)
+    assert isinstance(caught.value.__cause__, DuplicateCase)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"on_duplicate": "drop"}, "on_duplicate = 'drop': one of keep, merge, reject"),
+        ({"on_forgotten": "error"}, "on_forgotten = 'error': one of skip, keep"),
+        ({"batch_size": 2.0}, r"batch_size = 2\.0: must be an integer"),
+    ],
+)
+def test_other_wrong_options_are_refused(bank, file_of, option, message):
+    with pytest.raises(InvalidInput, match=message):
+        bank.import_jsonl(file_of({"query": "a"}), **option)
+    with pytest.raises(InvalidInput, match=message):
+        bank.import_parquet("nothing.parquet", **option)
+
+
+def parquet_of(path, columns, types=None):
+    """Write columns of values; types are pyarrow's, by name."""
+    arrays = {
+        name: pa.array(values, type=(types or {}).get(name)) for name, values in columns.items()
+    }
+    pq.write_table(pa.table(arrays), path)
+    return path
+
+
+def test_parquet_is_read_in_three_forms_and_with_native_values(bank, tmp_path):
+    ours = parquet_of(
+        tmp_path / "ours.parquet",
+        {
+            "query": ["a", "b", "c"],
+            "plan": [None, [{"id": 1, "step": "x"}], [{"id": 2, "step": None}]],
+            "plan_json": ['{"plan": ["y"]}', None, None],
+            "metadata": [[("k", 1)], [], None],
+            "tags": [["t", "u"], None, []],
+            "created_at": [1_000_000_000, None, 2_000],
+            "valid_from": ["2026-01-01T00:00:00Z", None, None],
+            "outcome": [1, None, 0],
+        },
+        {
+            "metadata": pa.map_(pa.string(), pa.int64()),
+            "created_at": pa.timestamp("ns", tz="Asia/Seoul"),
+        },
+    )
+    assert bank.import_parquet(ours).added == 3
+    a, b, c = bank.list()
+    assert (a.plan, b.plan, c.plan) == (
+        {"plan": ["y"]},
+        [{"id": 1, "step": "x"}],
+        [{"id": 2}],
+    ), "a null inside of a struct counts as absent"
+    assert (a.metadata, b.metadata, a.tags, c.tags) == ({"k": 1}, {}, ("t", "u"), ())
+    assert (a.created_at, b.created_at, c.created_at) == (1_000_000, None, 2)
+    assert (a.outcome, b.outcome, c.outcome) == (1.0, None, 0.0)
+    assert a.valid_from == 1_767_225_600_000_000
+    won = {"case": ["won", "open"], "plan": ["p", None], "case_label": ["positive", None]}
+    paid = {"question": ["paid", "?"], "plan": ["p", ""], "reward": [1.0, None], "m": [None, "x"]}
+    parquet = parquet_of(tmp_path / "won.parquet", won)
+    assert bank.import_parquet(parquet, namespace="n").unknown_outcomes == 1
+    bank.import_parquet(parquet_of(tmp_path / "paid.parquet", paid), namespace="n")
+    stored = [(case.query, case.outcome, case.metadata) for case in bank.list(namespace="n")]
+    assert stored == [
+        ("won", 1.0, {}),
+        ("open", None, {}),
+        ("paid", 1.0, {}),
+        ("?", None, {"m": "x"}),
+    ]
+
+
+def test_bad_rows_of_parquet_are_named_by_number(bank, tmp_path):
+    text = pa.array([b"caf\xe9"]).cast(pa.binary())
+    broken = pa.Array.from_buffers(pa.string(), 1, text.buffers())
+    columns = {
+        "query": ["good", None, " ", "a", "b", "c", "d", "e", "f", "good too"],
+        "outcome": [None, None, None, 2.0, float("nan"), None, None, None, None, 1.0],
+        "plan": [None] * 5 + ["p", None, None, None, None],
+        "plan_json": [None] * 5 + ["[]", "5", '{"a": 1, "a": 2}', None, None],
+        "metadata": [None] * 8 + ["[1]", None],
+    }
+    path = parquet_of(tmp_path / "bad.parquet", columns)
+    with pytest.raises(DataError, match=r"bad\.parquet, line 2: query is missing"):
+        bank.import_parquet(path)
+    assert bank.count() == 0
+    report = bank.import_parquet(path, on_bad_line="skip")
+    assert (report.read, report.added) == (10, 2)
+    assert [bad.line for bad in report.skipped] == list(range(2, 10))
+    assert [bad.field for bad in report.skipped] == [
+        *("", "query", "outcome", "outcome"),
+        *("plan_json", "plan_json", "plan_json", "metadata"),
+    ]
+    pq.write_table(pa.table({"query": broken}), tmp_path / "broken.parquet")
+    with pytest.raises(DataError, match=r"line 1: query = b'caf\\xe9': must be text"):
+        bank.import_parquet(tmp_path / "broken.parquet")
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "message"),
+    [
+        (pa.timestamp("us"), 1, "no time zone"),
+        (pa.timestamp("ns", tz="UTC"), 1, "finer than a microsecond"),
+        (pa.timestamp("s", tz="UTC"), 2**40, "outside the years 1 to 9999"),
+        (pa.int64(), 1, "RFC 3339"),
+        (pa.date32(), 1, "RFC 3339"),
+    ],
+)
+def test_times_of_parquet_need_a_zone_and_a_form(bank, tmp_path, type_, value, message):
+    columns = {"query": ["a"], "created_at": [value]}
+    path = parquet_of(tmp_path / "t.parquet", columns, {"created_at": type_})
+    with pytest.raises(DataError, match=f"line 1: created_at = .*{message}"):
+        bank.import_parquet(path)
+
+
+def test_a_parquet_file_as_a_whole_can_be_wrong(bank, tmp_path):
+    unknown = parquet_of(tmp_path / "u.parquet", {"query": ["a"], "qurey": [None]})
+    with pytest.raises(DataError, match="unknown column 'qurey'; known: id, query"):
+        bank.import_parquet(unknown, on_bad_line="skip")
+    empty = parquet_of(tmp_path / "e.parquet", {"query": []}, {"query": pa.string()})
+    with pytest.raises(DataError, match="holds no cases"):
+        bank.import_parquet(empty)
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["query", "query"])
+    pq.write_table(table, tmp_path / "twice.parquet")
+    with pytest.raises(DataError, match="two columns 'query'"):
+        bank.import_parquet(tmp_path / "twice.parquet")
+    (tmp_path / "no.parquet").write_bytes(b'{"query": "a"}\n')
+    with pytest.raises(DataError, match="no Parquet file"):
+        bank.import_parquet(tmp_path / "no.parquet")
+    whole = parquet_of(tmp_path / "w.parquet", {"query": [f"q{i}" for i in range(5000)]})
+    raw = whole.read_bytes()
+    whole.write_bytes(raw[:200] + bytes(len(raw) - 600) + raw[-400:])
+    with pytest.raises(DataError):
+        bank.import_parquet(whole)
+    log = parquet_of(tmp_path / "log.parquet", {"query": ["q"], "case": ["c"], "outcome": [1]})
+    with pytest.raises(DataError, match="outcome log"):
+        bank.import_parquet(log)
+    assert bank.count() == 0
+
+
+def test_parquet_without_pyarrow_says_what_to_install(bank, tmp_path, monkeypatch):
+    path = parquet_of(tmp_path / "a.parquet", {"query": ["a"]})
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(BankUnavailable, match="pip install pyarrow"):
+        bank.import_parquet(path)
+    bank.add([NewCase("a")])
+    with pytest.raises(BankUnavailable, match="pip install pyarrow"):
+        bank.export_parquet(tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_an_interrupted_import_of_parquet_goes_on_and_adds_every_case_once(bank, tmp_path):
+    rows = {"query": [f"q{i}" for i in range(9)] + [" "], "id": [f"e{i}" for i in range(10)]}
+    path = parquet_of(tmp_path / "rows.parquet", rows)
+    size, steps = path.stat().st_size, []
+
+    def stop(done, total):
+        steps.append((done, total))
+        if bank.count() >= 6:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        bank.import_parquet(path, batch_size=3, on_bad_line="skip", progress=stop)
+    assert steps == [(0, size), (size * 3 // 10, size), (size * 6 // 10, size)]
+    report = bank.import_parquet(path, batch_size=4, on_bad_line="skip")
+    assert (report.read, report.resumed, report.added) == (10, 6, 3)
+    assert [case.query for case in bank.list()] == [f"q{i}" for i in range(9)]
+    assert bank.import_parquet(path).already_imported
+
+
+def test_both_engines_import_alike(bank_location, file_of, tmp_path):
+    """Upsert, merge and the forgotten, on each engine, of each format."""
+    lines = [
+        {"query": "a", "id": "x"},
+        {"query": "b", "outcome": 1.0},
+        {"query": "gone"},
+        {"query": "b", "tags": ["t"]},
+        {"query": " "},
+    ]
+    parquet = parquet_of(
+        tmp_path / "rows.parquet",
+        {name: [line.get(name) for line in lines] for name in ("query", "id", "outcome", "tags")},
+    )
+    with CaseBank.open(bank_location, projections=Digests()) as bank:
+        options = {"upsert": True, "on_duplicate": "merge", "on_bad_line": "skip", "batch_size": 2}
+        for namespace, read in (
+            ("jsonl", lambda **o: bank.import_jsonl(file_of(*lines), **o)),
+            ("parquet", lambda **o: bank.import_parquet(parquet, **o)),
+        ):
+            forget(bank, "GONE", namespace=namespace)
+            bank.add([NewCase("old", external_id="x")], namespace=namespace)
+            report = read(namespace=namespace, **options)
+            counts = (report.added, report.updated, report.merged, report.resumed)
+            assert counts == (1, 1, 1, 0)
+            assert (report.read, report.forgotten) == (5, (3,))
+            assert [bad.line for bad in report.skipped] == [5]
+            stored = bank.list(namespace=namespace)
+            assert [(c.query, c.tags, c.outcome) for c in stored] == [
+                ("a", (), None),
+                ("b", ("t",), 1.0),
+            ]
+            assert read(namespace=namespace, **options).already_imported
 
 
 def test_an_export_can_be_imported(bank, file_of, tmp_path):

@@ -66,13 +66,13 @@ def output_of(process):
     return out.split("\n")[:-1]
 
 
-def test_processes_that_write_at_once_lose_nothing(tmp_path, start):
+@pytest.mark.slow
+def test_processes_that_write_at_once_lose_nothing(bank_location, start):
     # They also race to make the bank.
-    path = tmp_path / "bank.db"
-    writers = [start(WRITER, path, name, 25) for name in ("one", "two", "three")]
+    writers = [start(WRITER, bank_location, name, 25) for name in ("one", "two", "three")]
     acknowledged = [int(line) for writer in writers for line in output_of(writer)]
     assert len(set(acknowledged)) == 75
-    with CaseBank.open(path, projections=Digests()) as bank:
+    with CaseBank.open(bank_location, projections=Digests()) as bank:
         assert bank.count() == 150
         assert len(bank.get(acknowledged)) == 75
         found = {case.query for case in bank.list(limit=1000)}
@@ -124,14 +124,15 @@ def test_an_import_that_was_killed_is_repeated_without_loss_or_repetition(tmp_pa
         assert bank.import_jsonl(cases).already_imported
 
 
-def test_two_processes_that_import_one_file_add_every_case_once(tmp_path, start):
-    path, cases = tmp_path / "bank.db", tmp_path / "cases.jsonl"
+@pytest.mark.slow
+def test_two_processes_that_import_one_file_add_every_case_once(bank_location, tmp_path, start):
+    cases = tmp_path / "cases.jsonl"
     rows = [{"query": f"q{i}", "id": f"e{i}"} for i in range(40)]
     cases.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    both = [start(IMPORTER, path, cases) for _ in range(2)]
+    both = [start(IMPORTER, bank_location, cases) for _ in range(2)]
     for process in both:
         output_of(process)
-    with CaseBank.open(path) as bank:
+    with CaseBank.open(bank_location) as bank:
         assert sorted(case.query for case in bank.list(limit=1000)) == sorted(
             row["query"] for row in rows
         )

@@ -1,31 +1,79 @@
 """Hand-made banks and models for the search tests: tiny data, numbers in plain view."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from retriever.text import TEXT_FORMAT
-from retriever.types import Calibration
+from retriever.types import UNKNOWN_TIME, Calibration
+
+
+@dataclass(frozen=True)
+class TinyColumns:
+    valid_from: np.ndarray
+    valid_to: np.ndarray
 
 
 @dataclass(frozen=True)
 class TinyBlock:
     ids: np.ndarray
     live: np.ndarray
-    embeddings: np.ndarray | None = None
-    projections: np.ndarray | None = None
+    embeddings: tuple | None = None
+    projections: tuple | None = None
     version: int = 1
     bank: str = "b1"
     namespace: str = "default"
     embeddings_key: str | None = "cos:query"
     projections_key: str | None = f"model:{TEXT_FORMAT}:projection"
+    stamps: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    columns: TinyColumns | None = None
 
 
-def block_of(vectors, *, ids=None, live=None, **more) -> TinyBlock:
-    vectors = np.asarray(vectors, dtype=np.float32)
-    ids = np.arange(1, len(vectors) + 1) if ids is None else np.asarray(ids)
-    live = np.ones(len(vectors), bool) if live is None else np.asarray(live)
-    return TinyBlock(ids=ids, live=live, embeddings=vectors, **more)
+def block_of(
+    vectors, *, ids=None, live=None, stamps=None, valid=None, cuts=(), dtype=np.float32, **more
+) -> TinyBlock:
+    """A block of these vectors, cut into chunks at rows `cuts`; `valid` is (start, end) a row."""
+    vectors = np.asarray(vectors, dtype=dtype)
+    count = len(vectors)
+    ids = np.arange(1, count + 1) if ids is None else np.asarray(ids)
+    live = np.ones(count, bool) if live is None else np.asarray(live)
+    stamps = np.ones(count, np.int64) if stamps is None else np.asarray(stamps)
+    spans = [(None, None)] * count if valid is None else valid
+    start, end = (
+        (
+            np.array([UNKNOWN_TIME if t is None else t for t in times], np.int64)
+            for times in zip(*spans, strict=True)
+        )
+        if count
+        else (np.empty(0, np.int64),) * 2
+    )
+    return TinyBlock(
+        ids=ids,
+        live=live,
+        stamps=stamps,
+        columns=TinyColumns(start, end),
+        embeddings=tuple(np.split(vectors, cuts)),
+        **more,
+    )
+
+
+def changed(block, **more):
+    """The block with other vectors, or fewer rows, or whatever is named."""
+    given = {"vectors": vectors_of(block)} | {
+        name: getattr(block, name) for name in ("ids", "live", "stamps")
+    }
+    kept = ("version", "bank", "namespace", "embeddings_key", "projections_key")
+    return block_of(**(given | {name: getattr(block, name) for name in kept} | more))
+
+
+def first(block, count, **more):
+    """Its first rows."""
+    given = {name: getattr(block, name)[:count] for name in ("ids", "live", "stamps")}
+    return changed(block, vectors=vectors_of(block)[:count], **(given | more))
+
+
+def vectors_of(block):
+    return np.concatenate(block.embeddings)
 
 
 @dataclass
@@ -35,10 +83,8 @@ class TinySource:
     def block(self, namespace):
         if namespace in self.blocks:
             return self.blocks[namespace]
-        nothing = np.empty((0, 2), np.float32)
-        return TinyBlock(
-            np.empty(0, np.int64), np.empty(0, bool), nothing, nothing, 0, namespace=namespace
-        )
+        nothing = block_of(np.empty((0, 2)), version=0, namespace=namespace)
+        return replace(nothing, projections=nothing.embeddings)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 import json
 import logging
 import threading
-from dataclasses import replace
+import weakref
 
 import numpy as np
 import pytest
@@ -15,12 +15,13 @@ from retriever.errors import (
     InvalidInput,
     NonFiniteScore,
 )
-from retriever.index import INDEX_FILE, STAMP_FILE, CosineIndex
-from tests.search.search_blocks import TinyBlock, block_of
+from retriever.index import CosineIndex
+from retriever.saved_index import INDEX_FILE, ROWS_FILE, STAMP_FILE
+from tests.search.search_blocks import TinyBlock, block_of, changed, first, vectors_of
 
 
 def slow_search(block, query, k):
-    vectors = block.embeddings.astype(np.float64)
+    vectors = vectors_of(block).astype(np.float64)
     lengths = np.linalg.norm(vectors, axis=1)
     cosines = vectors @ query / np.where(lengths == 0, 1, lengths) / np.linalg.norm(query)
     best = sorted((-round(c, 6), block.ids[i]) for i, c in enumerate(cosines) if block.live[i])
@@ -52,12 +53,13 @@ def test_the_index_equals_a_full_sort_with_ties_and_dead_cases(seed):
 def test_a_bank_larger_than_the_candidate_limit_is_searched_exactly():
     block = random_block(1, 5000)
     queries = np.random.default_rng(2).standard_normal((3, 8)).astype(np.float32)
-    lengths = np.linalg.norm(block.embeddings, axis=1)
+    vectors = vectors_of(block)
+    lengths = np.linalg.norm(vectors, axis=1)
     for k in (5, 3000):
         for query, (rows, cosines) in zip(
             queries, CosineIndex("cpu").search(block, queries, k), strict=True
         ):
-            every = block.embeddings @ query / lengths / np.linalg.norm(query)
+            every = vectors @ query / lengths / np.linalg.norm(query)
             np.testing.assert_allclose(cosines, np.sort(every)[::-1][:k], atol=1e-5)
             np.testing.assert_allclose(cosines, every[rows], atol=1e-5)
             assert len(set(rows.tolist())) == k
@@ -85,26 +87,111 @@ def test_one_case_and_an_empty_bank():
     assert len(rows) == len(cosines) == 0
 
 
-def test_appended_cases_are_added_and_changed_ones_rebuild():
+def test_rows_are_added_overwritten_or_the_index_is_built_anew_as_the_block_demands():
     full = random_block(3, 50)
-    first = replace(full, ids=full.ids[:30], live=full.live[:30], embeddings=full.embeddings[:30])
     index = CosineIndex("cpu")
-    assert index.follow(first) == "rebuilt"
-    assert index.follow(first) == "same"
-    grown = replace(full, version=2)
-    assert index.follow(grown) == "extended"
-    changed = full.embeddings.copy()
-    changed[4] = -changed[4]
-    patched = replace(full, embeddings=changed, version=3)
-    assert index.follow(patched) == "rebuilt"
-    query = changed[4][None]
-    assert ids_of(patched, index.search(patched, query, 1)) == [[5]]
-    fewer = replace(
-        full, version=4, ids=full.ids[1:], live=full.live[1:], embeddings=full.embeddings[1:]
-    )
+    start = first(full, 30)
+    assert index.follow(start) == "rebuilt"
+    assert index.follow(start) == "same"
+    assert index.follow(first(full, 30, version=2)) == "same"
+    assert index.follow(changed(full, version=3)) == "extended"
+    vectors = vectors_of(full)
+    vectors[4] = -vectors[4]
+    stamps = np.where(np.arange(50) == 4, 4, full.stamps)
+    patched = changed(full, vectors=vectors, stamps=stamps, version=4)
+    assert index.follow(patched) == "updated"
+    assert ids_of(patched, index.search(patched, vectors[4][None], 1)) == [[5]]
+    fewer = first(patched, 49, version=5)
     assert index.follow(fewer) == "rebuilt"
-    other_bank = replace(fewer, bank="b2")
-    assert index.follow(other_bank) == "rebuilt"
+    turned = changed(fewer, ids=fewer.ids[::-1], vectors=vectors_of(fewer)[::-1], version=6)
+    assert index.follow(turned) == "rebuilt"
+    assert index.follow(changed(turned, bank="b2")) == "rebuilt"
+    assert index.follow(changed(turned, bank="b2", embeddings_key="other")) == "rebuilt"
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_the_index_stays_right_through_deletes_updates_and_reused_rows(seed, dtype):
+    rng = np.random.default_rng(seed)
+    index, count, next_id = CosineIndex("cpu"), 40, 41
+    vectors = rng.integers(-2, 3, (count, 4)).astype(dtype)
+    ids, stamps, live = np.arange(1, count + 1), np.ones(count, np.int64), np.ones(count, bool)
+    for version in range(1, 25):
+        block = block_of(
+            vectors,
+            ids=ids,
+            stamps=stamps,
+            live=live,
+            cuts=(7, 7, 30),
+            dtype=dtype,
+            version=version,
+        )
+        queries = rng.standard_normal((2, 4)).astype(np.float32)
+        for k in (1, 6):
+            expected = [slow_search(block, query, k) for query in queries]
+            assert ids_of(block, index.search(block, queries, k)) == expected
+        # The arrays are new every time, as a block's never change.
+        vectors, ids, stamps, live = (x.copy() for x in (vectors, ids, stamps, live))
+        for row in rng.choice(len(ids), 5, replace=False):
+            if live[row] and rng.random() < 0.5:
+                live[row] = False
+                vectors[row] = np.nan  # what stands in a dead row means nothing
+                continue
+            if not live[row]:
+                ids[row], next_id = next_id, next_id + 1
+            vectors[row], stamps[row], live[row] = rng.integers(-2, 3, 4), version + 1, True
+        if version % 3 == 0:
+            vectors = np.vstack([vectors, rng.integers(-2, 3, (2, 4)).astype(dtype)])
+            ids = np.append(ids, [next_id, next_id + 1])
+            stamps, live = np.append(stamps, [version + 1] * 2), np.append(live, [True] * 2)
+            next_id += 2
+
+
+def test_a_row_that_died_leaves_zeros_in_the_index():
+    block = random_block(8, 40)
+    index = CosineIndex("cpu")
+    index.follow(block)
+    dead = changed(block, live=np.arange(40) != 3, version=2)
+    assert index.follow(dead) == "updated"
+    assert not index._held.faiss.reconstruct(3).any()
+    assert index.follow(changed(block, live=np.zeros(40, bool), version=3)) == "rebuilt"
+    assert not index._held.faiss.reconstruct_n(0, 40).any()
+    assert ids_of(block, index.search(dead, np.ones((1, 8), np.float32), 40))[0][-1] != 4
+
+
+def test_the_index_keeps_no_block_from_being_let_go():
+    index = CosineIndex("cpu")
+    block = random_block(9, 20)
+    index.search(block, np.ones((1, 8), np.float32), 3)
+    gone = weakref.ref(block)
+    del block
+    assert gone() is None
+
+
+def test_only_eligible_rows_are_found_and_the_others_may_hold_anything():
+    rng = np.random.default_rng(10)
+    vectors = rng.standard_normal((300, 8))
+    eligible = rng.random(300) < 0.1
+    block = block_of(vectors, cuts=(100,))
+    query = rng.standard_normal((1, 8)).astype(np.float32)
+    for k in (1, 5, 300):
+        found = CosineIndex("cpu").search(block, query, k, eligible)
+        assert ids_of(block, found) == [slow_search(changed(block, live=eligible), query[0], k)]
+    assert len(CosineIndex("cpu").search(block, query, 3, np.zeros(300, bool))[0][0]) == 0
+
+
+def test_a_dropped_index_scans_until_it_may_take_blocks_in_again(tmp_path):
+    block = random_block(11, 100)
+    query = np.ones((1, 8), np.float32)
+    index = CosineIndex("cpu")
+    index.follow(block)
+    index.drop()
+    assert index.follow(block) == "older"
+    assert ids_of(block, index.search(block, query, 5)) == [slow_search(block, query[0], 5)]
+    assert index.save(tmp_path / "index") is None
+    index.accept(2)
+    assert index.follow(block) == "older"
+    assert index.follow(changed(block, version=2)) == "rebuilt"
 
 
 def test_a_slower_search_on_an_older_snapshot_never_sees_newer_cases():
@@ -119,12 +206,7 @@ def test_a_slower_search_on_an_older_snapshot_never_sees_newer_cases():
 
 def test_threads_searching_while_the_bank_grows_get_their_own_snapshot():
     full = random_block(4, 400)
-    blocks = [
-        replace(
-            full, ids=full.ids[:n], live=full.live[:n], embeddings=full.embeddings[:n], version=n
-        )
-        for n in range(100, 401, 25)
-    ]
+    blocks = [first(full, n, version=n) for n in range(100, 401, 25)]
     index, wrong = CosineIndex("cpu"), []
     query = np.random.default_rng(5).standard_normal((1, 8)).astype(np.float32)
 
@@ -142,7 +224,7 @@ def test_threads_searching_while_the_bank_grows_get_their_own_snapshot():
 
 
 def test_vectors_and_queries_that_are_no_numbers_are_refused():
-    with pytest.raises(NonFiniteScore, match="vector 1"):
+    with pytest.raises(NonFiniteScore, match="case 2"):
         CosineIndex("cpu").search(block_of([[1, 0], [np.nan, 0]]), np.ones((1, 2), np.float32), 1)
     with pytest.raises(NonFiniteScore):
         CosineIndex("cpu").search(block_of([[1, 0]]), np.full((1, 2), np.inf, np.float32), 1)
@@ -192,16 +274,39 @@ def test_a_saved_index_is_reloaded_and_answers_the_same(saved):
 def test_a_saved_index_of_a_shorter_bank_is_extended(saved):
     block, folder = saved
     more = random_block(7, 3)
-    grown = block_of(np.vstack([block.embeddings, more.embeddings]), version=9)
+    grown = block_of(np.vstack([vectors_of(block), vectors_of(more)]), version=9)
     index = CosineIndex("cpu")
     assert index.load(folder, grown)
     assert index.follow(grown) == "same"
-    assert ids_of(grown, index.search(grown, more.embeddings[2:], 1)) == [[43]]
+    assert ids_of(grown, index.search(grown, vectors_of(more)[2:], 1)) == [[43]]
+
+
+def test_a_saved_index_takes_in_what_changed_since(saved):
+    block, folder = saved
+    vectors, live = vectors_of(block), np.arange(40) != 7
+    vectors[3] = np.arange(8)
+    stamps = np.where(np.arange(40) == 3, 5, block.stamps)
+    now = changed(block, vectors=vectors, stamps=stamps, live=live, version=5)
+    index = CosineIndex("cpu")
+    assert index.load(folder, now)
+    assert index.unsaved == 2
+    for query in (vectors[3], vectors_of(block)[7]):
+        found = index.search(now, query[None], 4)
+        assert ids_of(now, found) == [slow_search(now, query, 4)]
+
+
+def test_a_saved_index_whose_rows_have_moved_is_built_anew(saved, caplog):
+    block, folder = saved
+    turned = changed(block, ids=block.ids[::-1], vectors=vectors_of(block)[::-1])
+    index = CosineIndex("cpu")
+    assert not index.load(folder, turned)
+    assert "where they were" in caplog.text
+    assert index.follow(turned) == "rebuilt"
 
 
 def test_a_broken_vector_stays_refused_after_loading(saved):
     block, folder = saved
-    broken = block_of(np.vstack([block.embeddings, np.full((1, 8), np.nan)]), version=2)
+    broken = block_of(np.vstack([vectors_of(block), np.full((1, 8), np.nan)]), version=2)
     index = CosineIndex("cpu")
     for _ in range(2):
         with pytest.raises(NonFiniteScore):
@@ -250,7 +355,9 @@ def restamp(**values):
         restamp(count=39),
         restamp(count="40"),
         restamp(sha256="0" * 64),
-        restamp(content="0" * 64),
+        restamp(rows_sha256="0" * 64),
+        lambda folder: (folder / ROWS_FILE).write_bytes((folder / ROWS_FILE).read_bytes()[8:]),
+        lambda folder: (folder / ROWS_FILE).unlink(),
         restamp(format="old"),
         restamp(surplus=1),
     ],
@@ -267,7 +374,7 @@ def test_a_damaged_or_foreign_copy_is_noticed_and_rebuilt(saved, damage, caplog)
 
 def test_a_copy_of_other_vectors_with_the_same_version_is_not_served(saved):
     block, folder = saved
-    impostor = replace(block, embeddings=block.embeddings[::-1].copy())
+    impostor = changed(block, vectors=vectors_of(block)[::-1].copy())
     assert not CosineIndex("cpu").load(folder, impostor)
 
 
@@ -276,12 +383,12 @@ def test_a_missing_copy_is_no_news(tmp_path, caplog):
     assert caplog.text == ""
 
 
-def test_saving_leaves_only_the_two_files_and_an_empty_index_none(saved, tmp_path):
+def test_saving_leaves_only_its_files_and_an_empty_index_none(saved, tmp_path):
     block, folder = saved
     index = CosineIndex("cpu")
     index.follow(block)
     index.save(folder)
-    assert sorted(path.name for path in folder.iterdir()) == [INDEX_FILE, STAMP_FILE]
+    assert {path.name for path in folder.iterdir()} == {INDEX_FILE, ROWS_FILE, STAMP_FILE}
     assert [path.name for path in folder.parent.iterdir()] == ["index"]
     empty = CosineIndex("cpu")
     empty.save(tmp_path / "empty")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from retriever.errors import InvalidInput, NonFiniteScore
-from retriever.scan import logits, top_k
+from retriever.scan import logits, taken, top_k, widen, widened
 
 
 def slow_logits(projections, queries, weight, offset):
@@ -62,12 +62,61 @@ def test_one_query_alone_scores_as_it_does_among_others():
         np.testing.assert_array_equal(alone[0], together[number])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("cuts", [(), (1,), (0, 0, 3, 256, 700), (699,), tuple(range(0, 700, 13))])
+def test_chunks_of_either_precision_score_as_one_array_of_their_values_does(cuts, dtype):
+    projections, queries, weight, offset = draw(6, 700, 2, 48)
+    held = projections.astype(dtype)
+    whole = logits(held.astype(np.float32), queries, weight, offset)
+    chunks = tuple(np.split(held, cuts))
+    np.testing.assert_array_equal(logits(chunks, queries, weight, offset), whole)
+    rows = np.random.default_rng(7).integers(0, 700, 50)
+    np.testing.assert_array_equal(taken(chunks, rows), held[rows].astype(np.float32))
+    blocks = [(start, block.copy()) for start, block in widened(chunks)]
+    np.testing.assert_array_equal(np.concatenate([block for _, block in blocks]), held)
+    assert [start for start, _ in blocks] == np.cumsum([0, *(len(b) for _, b in blocks)])[
+        :-1
+    ].tolist()
+
+
+def test_equal_halves_tie_wherever_and_in_whatever_chunk_they_lie():
+    projections, queries, weight, offset = draw(8, 1, 2, 37)
+    held = np.repeat(projections.astype(np.float16), 9000, axis=0)
+    chunks = (held[:1], held[1:4], held[4:5000], held[5000:].astype(np.float32))
+    for row in logits(chunks, queries, weight, offset):
+        assert len(np.unique(row)) == 1
+
+
+def test_every_half_is_widened_to_the_same_bits_as_numpy_widens_it():
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16).reshape(256, 256)
+    out = np.empty(every.shape, np.float32)
+    finite = np.isfinite(every)
+    for given in (every, np.where(finite, every, np.float16(0))):
+        widen(given, out)
+        np.testing.assert_array_equal(out, given.astype(np.float32))
+        np.testing.assert_array_equal(np.signbit(out)[finite], np.signbit(given)[finite])
+
+
+def test_a_half_that_is_infinite_is_refused_and_not_ranked():
+    chunk = np.array([[1, 0], [np.inf, 0]], np.float16)
+    scores = logits((chunk,), np.zeros((1, 2), np.float32), np.ones(2, np.float32), 0.0)
+    with pytest.raises(NonFiniteScore, match="case 2"):
+        top_k(scores, np.array([1, 2]), np.ones(2, bool), 1)
+
+
+def test_chunks_of_no_or_of_different_widths_are_refused():
+    _, queries, weight, _ = draw(0, 3, 2, 4)
+    for chunks in ((), (np.ones((1, 4), np.float32), np.ones((1, 3), np.float32))):
+        with pytest.raises(InvalidInput, match="with one D"):
+            logits(chunks, queries, weight, 0.0)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_top_k_equals_a_full_sort_with_ties_and_dead_cases(seed):
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 30))
     scores = rng.integers(0, 4, (3, count)).astype(np.float32)  # many ties
-    ids = np.sort(rng.choice(1000, count, replace=False))
+    ids = rng.choice(1000, count, replace=False)  # in no order
     live = rng.random(count) < 0.7
     for k in (1, 2, count, count + 5):
         found = top_k(scores, ids, live, k)

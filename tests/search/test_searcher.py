@@ -8,10 +8,16 @@ import pytest
 
 from retriever.embedders import CaseProjector, QueryEmbedder
 from retriever.errors import IndexUnavailable, InvalidInput, NonFiniteScore
-from retriever.index import STAMP_FILE
+from retriever.saved_index import STAMP_FILE
 from retriever.searcher import Searcher
 from retriever.types import Calibration
-from tests.search.search_blocks import TinyBlock, TinyEncoder, TinyScorer, TinySource, block_of
+from tests.search.search_blocks import (
+    TinyBlock,
+    TinyEncoder,
+    TinyScorer,
+    TinySource,
+    block_of,
+)
 
 
 def bank(vectors, **more):
@@ -91,9 +97,30 @@ def test_min_score_applies_to_the_score_of_the_mode():
     assert ids(searcher.search(["1 0"], 5, min_score=1.1)) == [[]]
 
 
+@pytest.mark.parametrize("mode", ["exact", "cosine"])
+@pytest.mark.parametrize("as_of", [-(10**15), 0, 9, 10, 19, 20, 21, np.int64(10)])
+def test_as_of_finds_what_was_valid_then_with_unknown_ends_open(mode, as_of):
+    spans = [(None, None), (10, 20), (None, 10), (20, None), (0, 1), (-50, 50)]
+    searcher = Searcher(
+        bank([[1, 1]] * 6, valid=spans, live=[True] * 5 + [False]), TinyScorer(), TinyEncoder()
+    )
+    expected = [
+        number
+        for number, (start, end) in enumerate(spans[:5], start=1)
+        if (start is None or start <= as_of) and (end is None or as_of < end)
+    ]
+    assert ids(searcher.search(["1 0"], 9, mode=mode, as_of=as_of)) == [expected]
+    assert ids(searcher.answer(["1 0"], 1, mode=mode, as_of=as_of).hits) == [expected[:1]]
+    assert ids(searcher.search(["1 0"], 9, mode=mode)) == [[1, 2, 3, 4, 5]]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"as_of": 1.5}, "as_of must be microseconds"),
+        ({"as_of": True}, "as_of must be"),
+        ({"as_of": "2024"}, "as_of must be"),
+        ({"as_of": 2**63}, "as_of must be"),
         ({"k": 0}, "k must be a whole number of at least 1, got 0"),
         ({"k": True}, "k must be"),
         ({"k": 2.0}, "k must be"),
@@ -161,6 +188,81 @@ def test_the_cosine_index_is_kept_between_runs_and_grows_in_place(tmp_path):
     assert (folder / STAMP_FILE).stat().st_mtime_ns == written  # too little for now
     second.close()
     assert (folder / STAMP_FILE).stat().st_mtime_ns > written
+
+
+def purged(block):
+    """The block after its last case was purged."""
+    live = np.arange(len(block.ids)) < len(block.ids) - 1
+    return replace(block, live=live, version=block.version + 1)
+
+
+def test_a_dropped_index_is_gone_from_memory_and_disk_and_search_goes_on(tmp_path):
+    source = bank(np.eye(2)[[0, 1] * 20])
+    searcher = Searcher(source, TinyScorer(), TinyEncoder(), index_dir=tmp_path)
+    searcher.search(["0 1"], 1, mode="cosine")
+    before = source.blocks["default"]
+    (folder,) = tmp_path.iterdir()
+    (tmp_path / f".{folder.name}.left-by-a-crash").mkdir()
+    (tmp_path / "of-somebody-else").mkdir()
+    source.blocks["default"] = purged(before)
+    searcher.drop("default")
+    assert [path.name for path in tmp_path.iterdir()] == ["of-somebody-else"]
+    # A search that began before the purge: answered, but not kept.
+    source.blocks["default"] = before
+    assert ids(searcher.search(["0 1"], 20, mode="cosine"))[0][-1] == 40
+    searcher.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["of-somebody-else"]
+    source.blocks["default"] = purged(before)
+    assert ids(searcher.search(["0 1"], 20, mode="cosine"))[0][-1] == 1
+    assert len(list(tmp_path.iterdir())) == 2, "what is left is kept again"
+    searcher.drop("never searched")
+    Searcher(source, TinyScorer(), index_dir=tmp_path).drop("default")
+    assert [path.name for path in tmp_path.iterdir()] == ["of-somebody-else"]
+
+
+def test_an_index_saved_while_another_process_purged_is_deleted_again(tmp_path):
+    class Purging(TinySource):
+        def block(self, namespace):
+            asked.append(namespace)
+            return before if len(asked) == 1 else purged(before)
+
+    asked = []
+    before = bank(np.eye(2)[[0, 1] * 20]).blocks["default"]
+    searcher = Searcher(Purging(), TinyScorer(), TinyEncoder(), index_dir=tmp_path)
+    assert ids(searcher.search(["0 1"], 1, mode="cosine")) == [[2]]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_index_that_cannot_be_checked_after_saving_is_not_kept(tmp_path, caplog):
+    class Failing(TinySource):
+        def block(self, namespace):
+            asked.append(namespace)
+            if len(asked) > 1:
+                raise OSError("gone")
+            return super().block(namespace)
+
+    asked = []
+    searcher = Searcher(
+        Failing(bank([[1, 0]]).blocks), TinyScorer(), TinyEncoder(), index_dir=tmp_path
+    )
+    assert ids(searcher.search(["1 0"], 1, mode="cosine")) == [[1]]
+    assert "could not be checked" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_saved_index_that_cannot_be_deleted_is_named(tmp_path, monkeypatch):
+    source = bank([[1, 0]])
+    searcher = Searcher(source, TinyScorer(), TinyEncoder(), index_dir=tmp_path)
+    searcher.search(["1 0"], 1, mode="cosine")
+    (folder,) = tmp_path.iterdir()
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    with pytest.raises(IndexUnavailable, match=f"{folder.name} cannot be deleted: Permission"):
+        searcher.drop("default")
+    assert ids(searcher.search(["1 0"], 1, mode="cosine")) == [[1]]
 
 
 def test_a_folder_that_cannot_be_written_costs_no_answer(tmp_path, caplog):

@@ -1,0 +1,250 @@
+"""A namespace that is spoken to: turns are stored, requests to forget are carried out, not stored.
+
+    with CaseBank.open("bank.db") as bank:
+        talk = Conversation(bank, namespace="ann")
+        talk.tell(NewCase("My number is 415-555-0186.", kind="turn"))
+        talk.tell(NewCase("Please forget my number.", kind="turn")).receipts
+
+What is asked for later waits in the bank (`CaseBank.schedule`): what is due at a time is carried out
+by whoever runs the schedule, what is due upon an event by the conversation that hears of it, also
+after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memory.bank import CaseBank
+from memory.case import Case, NewCase
+from memory.checks import DEFAULT_NAMESPACE
+from memory.receipts import Receipt
+from memory.requests import (
+    Ambiguous,
+    Event,
+    Forgotten,
+    ForgetPlan,
+    Kind,
+    Listener,
+    Remembered,
+    Resolver,
+    RuleResolver,
+    current_ids,
+)
+from memory.rows import spoken
+from memory.scheduling import UPON_EVENT
+from memory.selectors import ByIds, ByStrings, Replacement, Selector
+from memory.times import now
+
+_FUSION = 60.0  # of reciprocal ranks (Cormack et al. 2009)
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of a turn.
+
+    Attributes:
+        id: the case it was stored as; None where it was a request, or only repeats what is gone.
+        receipts: of what was forgotten because of it, or was due by now.
+        replaced_by: cases stored in place of what went, or of what else the turn told.
+        ambiguous: the candidates, where a request could mean several things; nothing was forgotten.
+        why: told | request | acknowledgement | waits | ambiguous | restates | echo.
+    """
+
+    id: int | None
+    receipts: tuple[Receipt, ...] = ()
+    replaced_by: tuple[int, ...] = ()
+    ambiguous: Ambiguous | None = None
+    why: str = "told"
+
+
+class Conversation:
+    """The turns of one namespace, told in order.
+
+    Args:
+        bank: where they are kept; its embeddings, if it has some, help to find what is meant.
+        namespace: whose turns.
+        resolver: turns requests into plans; rules if not given, `memory.requests.LLMResolver` asks a
+            model.
+        actor: who speaks, for the receipts.
+    """
+
+    def __init__(
+        self,
+        bank: CaseBank,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        resolver: Resolver | None = None,
+        actor: str | None = None,
+    ) -> None:
+        self._bank, self._namespace, self._actor = bank, namespace, actor
+        key = bank.secret_for("requests", namespace)
+        digests = [
+            (int(size), digest)
+            for receipt in bank.receipts(namespace)
+            for size, digest in (echo.split(":") for echo in receipt.echoes)
+        ]
+        self._listener = Listener(
+            resolver or RuleResolver(key),
+            key,
+            pending=tuple(self._waiting()),
+            forgotten=Forgotten(key, digests),
+        )
+        self._key = key
+
+    def tell(self, turn: NewCase, *, wait: bool = True) -> Told:
+        """Hear one turn: store it, or do what it asks.
+
+        Args:
+            turn: what was said; `created_at` is when, and decides what is due.
+            wait: embed before returning.
+        """
+        moment = turn.created_at if turn.created_at is not None else now()
+        receipts = list(self._bank.schedule.run(moment, namespace=self._namespace))
+        records = BankRecords(self._bank, self._namespace)
+        waited = {plan: None for plan in self._listener.pending}
+        heard = self._listener.hear(_remembered(0, turn, 0), records)
+        made: list[int] = []
+        for plan in heard.plans:
+            receipt = self._carry_out(plan, turn, records)
+            receipts.append(receipt)
+            if receipt.replaced_by is not None:
+                made.append(receipt.replaced_by)
+        for plan in list(self._listener.pending):
+            if plan not in waited:
+                self._keep(plan, turn)
+        if heard.besides is not None:
+            made += self._bank.add([heard.besides], namespace=self._namespace, wait=wait)
+        id_ = None
+        if heard.store:
+            (id_,) = self._bank.add([turn], namespace=self._namespace, wait=wait)
+        return Told(id_, tuple(receipts), tuple(made), heard.ambiguous, heard.why)
+
+    def choose(self, ids: Iterable[int], request: str | None = None) -> Receipt:
+        """Forget what somebody chose among the candidates of an ambiguous request."""
+        return self._bank.forget(
+            ByIds(tuple(ids)), namespace=self._namespace, request=request, actor=self._actor
+        )
+
+    def _carry_out(self, plan: ForgetPlan, turn: NewCase, records: BankRecords) -> Receipt:
+        selectors: list[Selector] = [ByIds(tuple(current_ids(plan, records)))]
+        if plan.replacement is not None:
+            selectors.append(Replacement(ids=plan.ids or (0,), new=plan.replacement))
+        derived = [s for s in plan.selectors if type(s).__name__ == "ByDerivedFact"]
+        if isinstance(plan.due, Event):
+            event = {"digests": sorted(plan.due.digests), "needed": plan.due.needed}
+            self._bank.schedule.happened(event, self._namespace)
+        forgotten = Forgotten(self._key)
+        forgotten.add((*plan.strings, *plan.names))
+        return self._bank.forget(
+            [*selectors, *derived],
+            namespace=self._namespace,
+            request=turn.query,
+            actor=self._actor,
+            strings=plan.strings,
+            echoes=[f"{size}:{digest}" for size, digest in forgotten.digests()],
+        )
+
+    def _keep(self, plan: ForgetPlan, turn: NewCase) -> None:
+        """Have the bank keep a plan that waits; what is due at a time leaves the listener."""
+        selectors = list(plan.selectors)
+        schedule = self._bank.schedule
+        if isinstance(plan.due, Event):
+            event = {"digests": sorted(plan.due.digests), "needed": plan.due.needed}
+            schedule.add(
+                selectors,
+                UPON_EVENT,
+                namespace=self._namespace,
+                request=turn.query,
+                actor=self._actor,
+                event=event,
+            )
+            return
+        self._listener.pending.remove(plan)
+        if plan.due is not None:
+            schedule.add(
+                selectors,
+                plan.due,
+                namespace=self._namespace,
+                request=turn.query,
+                actor=self._actor,
+            )
+
+    def _waiting(self) -> Iterator[ForgetPlan]:
+        """Plans that wait for an event, from an earlier life."""
+        for selectors, event in self._bank.schedule.events(self._namespace):
+            strings = [s for one in selectors if isinstance(one, ByStrings) for s in one.strings]
+            yield ForgetPlan(
+                kind=Kind.FACT,
+                selectors=tuple(selectors),
+                strings=tuple(strings),
+                due=Event(frozenset(event["digests"]), float(event["needed"])),
+            )
+
+
+class BankRecords:
+    """The live cases of a namespace as requests see them (`memory.requests.RecordView`)."""
+
+    def __init__(self, bank: CaseBank, namespace: str) -> None:
+        self._bank, self._namespace = bank, namespace
+
+    def records(self) -> Iterable[Remembered]:
+        """Every record, in the order of telling."""
+        after: int | None = None
+        while page := self._bank.list(namespace=self._namespace, after=after, limit=_PAGE):
+            yield from map(_record, page)
+            after = page[-1].id
+
+    def recent(self, count: int) -> Sequence[Remembered]:
+        """The last `count` records, the latest last."""
+        if count < 1:
+            return []
+        return [_record(case) for case in self._bank.newest(count, namespace=self._namespace)]
+
+    def having(self, words: Collection[str]) -> Iterable[Remembered]:
+        """Every record that may hold one of these words."""
+        ids = self._bank.may_hold(words, namespace=self._namespace)
+        if ids is None:
+            return self.records()
+        return [_record(case) for case in self._live(ids)]
+
+    def search(self, text: str, k: int) -> Sequence[tuple[int, float]]:
+        """The k records nearest to a text by BM25, fused with the cosine where there are vectors."""
+        ranked = [self._bank.search_text(text, 2 * k, namespace=self._namespace)]
+        similar = self._bank.similar(text, namespace=self._namespace)
+        if similar:
+            ranked.append(sorted(similar.items(), key=lambda item: (-item[1], item[0]))[: 2 * k])
+        fused: dict[int, float] = {}
+        for hits in ranked:
+            for rank, (id_, _) in enumerate(hits, start=1):
+                fused[id_] = fused.get(id_, 0.0) + 1.0 / (_FUSION + rank)
+        return sorted(fused.items(), key=lambda item: (-item[1], item[0]))[:k]
+
+    def get(self, record_id: int) -> Remembered:
+        """The record with this id."""
+        (case,) = self._bank.get([record_id], namespace=self._namespace)
+        return _record(case)
+
+    def _live(self, ids: Sequence[int]) -> list[Case]:
+        found = self._bank.get(ids, namespace=self._namespace)
+        return [case for case in found if case.invalidated_at is None]
+
+
+def _record(case: Case) -> Remembered:
+    return _remembered(case.id, case, case.id)
+
+
+def _remembered(id_: int, case: NewCase, order: int) -> Remembered:
+    speaker: Any = case.metadata.get("speaker")
+    return Remembered(
+        id=id_,
+        text=spoken(case),
+        speaker=speaker if isinstance(speaker, str) else None,
+        created_at=case.created_at,
+        order=order,
+        kind=case.kind,
+        tags=case.tags,
+        source=case.source,
+    )

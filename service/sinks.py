@@ -1,0 +1,40 @@
+"""What a purge of the bank has to reach in a serving process: the index, and the artifact's log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memory import Gone
+from retriever.artifact import Manifest, held_in_training
+from retriever.searcher import Searcher
+from retriever.text import record_text
+
+
+class IndexSink:
+    """The cosine index beside the bank, in memory and on disk."""
+
+    name = "cosine index"
+
+    def __init__(self, searcher: Searcher) -> None:
+        self._searcher = searcher
+
+    def purge(self, gone: Gone) -> int:
+        """Nothing yet: an index follows the bank, and would take it in again before the commit."""
+        return 0
+
+    def settle(self, namespace: str) -> None:
+        """Drop the namespace's index; the next search makes it anew from what is left."""
+        self._searcher.drop(namespace)
+
+
+class ArtifactWitness:
+    """A trained retriever: whether its training log held a case can be told, not undone."""
+
+    def __init__(self, folder: Path, manifest: Manifest, fingerprint: str) -> None:
+        self.name = f"artifact {fingerprint[:12]}"
+        self._folder, self._manifest = folder, manifest
+
+    def holds(self, gone: Gone) -> bool:
+        """Whether the log had one of the cases, as the model read it."""
+        texts = (record_text(case) for case in gone.cases)
+        return any(held_in_training(self._folder, self._manifest, text) for text in texts)
