@@ -10,6 +10,10 @@ at. No language model answers: what is retrieved could be told, what is not retr
   of the same episode needs at that turn or later is counted apart.
 * utility: the share of utility checkpoints at which every required pattern was retrieved.
 
+Arms: `never_forgets` stores every turn; `wipes_everything` drops all it has on every request;
+`ours` does what requests ask and what acknowledgements state; `requests_only` goes by the requests
+alone (where the data hold only the acknowledgement of a request, it has nothing to go by).
+
 The rules were written looking at the episodes with odd numbers only (dev); the even ones (test)
 were run for their figures.
 """

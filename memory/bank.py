@@ -45,6 +45,7 @@ from memory.scheduling import Schedule
 from memory.selectors import BySpan, ByStrings, Selector
 from memory.sinks import Sink, Sinks, Witness
 from memory.snapshot import Snapshots
+from memory.statistics import BankStats, bank_stats
 from memory.store import Store
 from memory.times import microseconds
 from memory.types import Embedder
@@ -666,6 +667,11 @@ class CaseBank:
     def export_receipts(self, path: str | Path) -> int:
         """Write every receipt to a file, for `restore` where the bank is lost; no words in it."""
         return write_receipts(self._store, Path(path))
+
+    def stats(self) -> BankStats:
+        """What the bank holds, counted by namespace; its size, and whether erasing is pending."""
+        folder = None if self._snapshots is None else self._snapshots.folder
+        return bank_stats(self._store, folder)
 
     def erase(
         self,

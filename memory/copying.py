@@ -6,10 +6,10 @@ are still to be erased, and how far that job is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
-from sqlalchemy import Connection, Table, delete, func, insert, select, text
+from sqlalchemy import Connection, delete, func, insert, select, text
 
 from memory import lexical
 from memory.erasing import JOB, OWED
@@ -41,11 +41,14 @@ def copy_bank(
     }
     total, done = sum(counts.values()), 0
     for table in tables:
-        for part in _parts(source, table):
-            target.execute(insert(table), part)
-            done += len(part)
-            if progress is not None:
-                progress(done, total)
+        # A server sends a part at a time instead of everything at once.
+        streamed = {"yield_per": _BATCH}
+        with source.execute(select(table), execution_options=streamed) as result:
+            for part in result.mappings().partitions():
+                target.execute(insert(table), [dict(row) for row in part])
+                done += len(part)
+                if progress is not None:
+                    progress(done, total)
     target.execute(delete(meta).where(meta.c.key.in_((OWED, JOB))))
     raise_counters(target, id_counters(source))
     for row in target.execute(select(namespaces.c.id, namespaces.c.name)).all():
@@ -96,10 +99,3 @@ def _empty(connection: Connection) -> None:
         lexical.drop(connection, int(id_))
     for table in reversed(TABLES.sorted_tables):
         connection.execute(delete(table))
-
-
-def _parts(source: Connection, table: Table) -> Iterator[list[dict[str, Any]]]:
-    # A server sends a part at a time instead of everything at once.
-    result = source.execute(select(table), execution_options={"yield_per": _BATCH})
-    for part in result.mappings().partitions():
-        yield [dict(row) for row in part]

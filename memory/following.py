@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,9 @@ class DatabaseFeed:
                 removals.c.namespace_id == state.id, removals.c.seq > after
             )
             removed = np.array(list(connection.execute(gone).scalars()), np.int64)
-            batches = _batches(connection, _changed(state.id, after, shelf.ids), roles)
-            yield Changes(state.version, state.id, removed, batches)
+            query = _changed(state.id, after, shelf.ids)
+            with closing(_batches(connection, query, roles)) as batches:
+                yield Changes(state.version, state.id, removed, batches)
 
     def embed_missing(self, namespace: str, roles: Sequence[Embedder]) -> int:
         """Embed the cases that lack a vector of `roles`; how many there were."""
@@ -93,7 +94,7 @@ def _changed(namespace_id: int, after: int, embedder_ids: Sequence[int]) -> Sele
 
 def _batches(
     connection: Connection, query: Select[Any], roles: Sequence[Embedder]
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     # The driver's own rows: a million of SQLAlchemy's cost seconds. Only our own numbers are in it.
     sql = str(query.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True}))
     driver: Any = connection.connection.driver_connection

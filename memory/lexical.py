@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from sqlalchemy import (
+    CTE,
     ColumnElement,
     Connection,
     Select,
@@ -28,6 +29,7 @@ from sqlalchemy import (
     true,
 )
 
+from memory.checks import checked_text
 from memory.errors import BankUnavailable
 from memory.lexical_postgres import PostgresIndex
 from memory.lexical_sqlite import SqliteIndex
@@ -68,7 +70,9 @@ class Index(Protocol):
 
     def remove(self, text_ids: Iterable[int]) -> int: ...
 
-    def scored(self, terms: Sequence[Phrase]) -> Select[tuple[int, float]]: ...
+    def scored(
+        self, terms: Sequence[Phrase], among: Sequence[Phrase]
+    ) -> Select[tuple[int, float]]: ...
 
     def holders(self, groups: Groups) -> Select[tuple[int]]: ...
 
@@ -136,6 +140,9 @@ def search(
     first, ties to the lower id. No words, no hits. A query of over 256 words is ranked by the first
     256. With trigrams, a query of one or two characters finds the cases that have them.
 
+    What has only words that over 20,000 cases have is looked at only if the query's rarer words
+    give fewer than k hits.
+
     Args:
         connection: an open transaction.
         namespace_id: where to search.
@@ -145,17 +152,19 @@ def search(
         condition: on the table `cases`; further filters.
         invalidated: also cases that are kept only for history.
     """
+    checked_text("query", query, empty=True)
     terms = _cutter(connection, namespace_id, style).ranked(query)
     if not terms or k < 1:
         return []
-    scored = _index(connection, namespace_id).scored(terms)
     where: ColumnElement[bool] = true() if invalidated else cases.c.invalidated_at.is_(None)
     if condition is not None:
         where = and_(where, condition)
-    # Common words match most of a bank: only the best are joined with their cases, unless too many
-    # of them are filtered out.
-    found = _best_of_few(connection, scored, k, where, 2 * k + 200)
-    return _best_of_all(connection, scored, k, where) if found is None else found
+    rare = _rare(connection, namespace_id, terms)
+    if len(rare) < len(terms):
+        found = _best(connection, namespace_id, terms, rare, k, where)
+        if len(found) == k:
+            return found
+    return _best(connection, namespace_id, terms, terms, k, where)
 
 
 def holding(connection: Connection, namespace_id: int, string: str, style: str) -> list[int] | None:
@@ -195,10 +204,11 @@ def covering(
         return []
     # Rounded down by a hair, for 0.8 * 5 must not ask for a fifth word.
     needed = max(1, math.ceil(share * len(tokens) - 1e-9))
-    spread = {token: _spread(connection, namespace_id, token) for token in tokens}
+    words_ = [Phrase("words", (token,)) for token in tokens]
+    spread = {word: _spread(connection, namespace_id, word) for word in words_}
     # Who has `needed` of them has one of any so many; the rarest are the fewest cases.
-    rarest = sorted(tokens, key=lambda token: spread[token])[: len(tokens) - needed + 1]
-    return _case_ids(connection, namespace_id, [[Phrase("words", (t,)) for t in rarest]])
+    rarest = sorted(words_, key=lambda word: spread[word])[: len(tokens) - needed + 1]
+    return _case_ids(connection, namespace_id, [rarest])
 
 
 def _index(connection: Connection, namespace_id: int) -> Index:
@@ -214,6 +224,23 @@ def _cutter(connection: Connection, namespace_id: int, style: str) -> Cutter:
     if secret is None:
         raise BankUnavailable(f"the bank has lost the row {SECRET} of its table meta; restore it")
     return Cutter(bytes.fromhex(secret), namespace_id, style)
+
+
+def _best(
+    connection: Connection,
+    namespace_id: int,
+    terms: Sequence[Phrase],
+    among: Sequence[Phrase],
+    k: int,
+    where: ColumnElement[bool],
+) -> list[tuple[int, float]]:
+    """The k best of the cases that have any of the terms `among`."""
+    if not among:
+        return []
+    scored = _index(connection, namespace_id).scored(terms, among)
+    # Only the best are joined with their cases, unless too many of them are filtered out.
+    found = _best_of_few(connection, scored, k, where, 2 * k + 200)
+    return _best_of_all(connection, scored, k, where) if found is None else found
 
 
 def _best_of_few(
@@ -245,7 +272,7 @@ def _best_of_all(
     k: int,
     where: ColumnElement[bool],
 ) -> list[tuple[int, float]]:
-    best = scored.subquery()
+    best = _first(scored)
     joined = best.join(texts, texts.c.id == best.c.text_id)
     joined = joined.join(cases, and_(cases.c.id == texts.c.case_id, where))
     query = select(cases.c.id, best.c.score).select_from(joined)
@@ -253,14 +280,30 @@ def _best_of_all(
     return [(int(id_), float(score)) for id_, score in rows]
 
 
+def _first(found: Select[Any]) -> CTE:
+    """Rows of the index, found before anything is joined to them.
+
+    Else SQLite might go through the cases and ask the index about each.
+    """
+    return found.cte().prefix_with("MATERIALIZED")
+
+
 def _case_ids(connection: Connection, namespace_id: int, groups: Groups) -> list[int]:
-    found = _index(connection, namespace_id).holders(groups).subquery()
+    found = _first(_index(connection, namespace_id).holders(groups))
     query = select(texts.c.case_id).join(found, found.c.text_id == texts.c.id)
     return sorted(int(id_) for id_ in connection.execute(query).scalars() if id_ is not None)
 
 
-def _spread(connection: Connection, namespace_id: int, token: str) -> int:
-    """How many cases have a word, counted up to where it is common."""
-    found = _index(connection, namespace_id).holders([[Phrase("words", (token,))]])
+def _rare(connection: Connection, namespace_id: int, terms: Sequence[Phrase]) -> list[Phrase]:
+    """The terms that are not common; in a bank that is not large, all of them."""
+    last = connection.execute(select(func.max(texts.c.id))).scalar()
+    if (last or 0) < _COMMON:
+        return list(terms)
+    return [term for term in terms if _spread(connection, namespace_id, term) < _COMMON]
+
+
+def _spread(connection: Connection, namespace_id: int, term: Phrase) -> int:
+    """How many cases have a term, counted up to where it is common."""
+    found = _index(connection, namespace_id).holders([[term]])
     counted = select(func.count()).select_from(found.limit(_COMMON).subquery())
     return int(connection.execute(counted).scalar_one())

@@ -98,12 +98,15 @@ class PostgresIndex:
         gone = self._mine & _WORDS.c.text_id.in_(list(text_ids))
         return self._connection.execute(delete(_WORDS).where(gone)).rowcount
 
-    def scored(self, terms: Sequence[Phrase]) -> Select[tuple[int, float]]:
-        """Every row that has any of the terms, as (text_id, score): the larger, the better."""
+    def scored(self, terms: Sequence[Phrase], among: Sequence[Phrase]) -> Select[tuple[int, float]]:
+        """The rows that have any of the terms `among`, as (text_id, score): the larger, the better.
+
+        All terms count for the score.
+        """
         column = _WORDS.c[terms[0].where]
-        asked = _query(" | ".join(term.tokens[0] for term in terms))
-        rank = func.ts_rank(column, asked).label("score")
-        return select(_WORDS.c.text_id, rank).where(self._mine, column.op("@@")(asked))
+        rank = func.ts_rank(column, _any_of(terms)).label("score")
+        matches = column.op("@@")(_any_of(among))
+        return select(_WORDS.c.text_id, rank).where(self._mine, matches)
 
     def holders(self, groups: Groups) -> Select[tuple[int]]:
         """The rows in which every group may hold, as (text_id)."""
@@ -168,6 +171,10 @@ def _held(phrase: Phrase) -> ColumnElement[bool]:
         return exact
     loose = or_(*(column.op("@@")(all_of) for column in columns))
     return or_(exact, and_(_WORDS.c.missing > WHOLE, loose))
+
+
+def _any_of(terms: Sequence[Phrase]) -> ColumnElement[Any]:
+    return _query(" | ".join(term.tokens[0] for term in terms))
 
 
 def _query(tokens: str) -> ColumnElement[Any]:

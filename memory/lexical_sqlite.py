@@ -10,6 +10,8 @@ from sqlalchemy import text as sql
 
 from memory.tokens import Groups, Phrase, Row
 
+#: A mark of every row, for queries that some of their terms need not match.
+_EVERY = "every"
 _COLUMNS = {"text": "words rest", "words": "words", "marks": "marks"}
 
 
@@ -33,20 +35,13 @@ class SqliteIndex:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Index text rows."""
+        values = []
+        for row in rows:
+            words, rest, marks = self.told(row)
+            values.append({"id": row.text_id, "words": words, "rest": rest, "marks": marks})
+        columns, names = "rowid, words, rest, marks", ":id, :words, :rest, :marks"
         self._connection.execute(
-            sql(
-                f"INSERT INTO {self._name} (rowid, words, rest, marks) "
-                "VALUES (:id, :words, :rest, :marks)"
-            ),
-            [
-                {
-                    "id": row.text_id,
-                    "words": " ".join(row.words),
-                    "rest": " ".join(row.rest),
-                    "marks": " ".join(row.marks),
-                }
-                for row in rows
-            ],
+            sql(f"INSERT INTO {self._name} ({columns}) VALUES ({names})"), values
         )
 
     def remove(self, text_ids: Iterable[int]) -> int:
@@ -54,10 +49,18 @@ class SqliteIndex:
         gone = sql(f"DELETE FROM {self._name} WHERE rowid = :id")
         return sum(self._connection.execute(gone, {"id": id_}).rowcount for id_ in text_ids)
 
-    def scored(self, terms: Sequence[Phrase]) -> Select[tuple[int, float]]:
-        """Every row that has any of the terms, as (text_id, score): the larger, the better."""
+    def scored(self, terms: Sequence[Phrase], among: Sequence[Phrase]) -> Select[tuple[int, float]]:
+        """The rows that have any of the terms `among`, as (text_id, score): the larger, the better.
+
+        All terms count for the score.
+        """
+        groups = [list(among)]
+        if len(terms) > len(among):
+            # What is in every row tells nothing apart: BM25 gives it next to no weight.
+            others = [term for term in terms if term not in among]
+            groups.append([*others, Phrase("marks", (_EVERY,))])
         # The smaller, the better, says FTS5 of its bm25().
-        return self._matching([list(terms)], -func.bm25(literal_column(self._name)))
+        return self._matching(groups, -func.bm25(literal_column(self._name)))
 
     def holders(self, groups: Groups) -> Select[tuple[int]]:
         """The rows in which every group holds, as (text_id)."""
@@ -75,7 +78,7 @@ class SqliteIndex:
 
     def told(self, row: Row) -> Any:
         """What `stored` gives for a row that was added."""
-        return " ".join(row.words), " ".join(row.rest), " ".join(row.marks)
+        return " ".join(row.words), " ".join(row.rest), " ".join([_EVERY, *row.marks])
 
     def _tell(self, command: str, value: int) -> None:
         self._connection.execute(

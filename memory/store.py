@@ -106,6 +106,12 @@ class Store:
         ):
             yield connection
 
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """A turn among the writers of this process, without a transaction."""
+        with self._writing:
+            yield
+
     def close(self) -> None:
         """Give every connection back; closing twice is fine."""
         engine, self._engine = self._engine, None
@@ -178,7 +184,9 @@ class Store:
                 f"{SCHEMA_VERSION}: upgrade precedent-memory"
             )
         if int(version) == SCHEMA_VERSION and not {"secret", "lexical"} <= set(values):
-            raise BankUnavailable(f"{self.shown} has lost a row of its table meta; restore a backup")
+            raise BankUnavailable(
+                f"{self.shown} has lost a row of its table meta; restore a backup"
+            )
         return values
 
     def _foreign(self, names: set[str]) -> ForeignBank:

@@ -145,24 +145,18 @@ class SqliteDatabase:
     def erase(self, timeout_s: float) -> bool:
         """Empty the write-ahead log, which still holds what was deleted from the file.
 
-        False: a reader had an older state open for the whole time; the next write tries again.
+        False: others read an older state, or wrote, for the whole time. While it waits for readers
+        no writer gets its turn, so let it wait in small pieces.
         """
-        deadline = time.monotonic() + timeout_s
-        while True:
-            raw = self.engine.raw_connection()
-            connection: Any = raw.driver_connection
-            try:
-                # The busy timeout would be waited in full inside of SQLite, beyond ours.
-                connection.execute("PRAGMA busy_timeout = 0")
-                (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            finally:
-                connection.execute(f"PRAGMA busy_timeout = {round(1000 * self.busy_timeout_s)}")
-                raw.close()
-            if not busy:
-                return True
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.01)
+        raw = self.engine.raw_connection()
+        connection: Any = raw.driver_connection
+        try:
+            connection.execute(f"PRAGMA busy_timeout = {round(1000 * timeout_s)}")
+            (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {round(1000 * self.busy_timeout_s)}")
+            raw.close()
+        return not busy
 
     def rewrite(self) -> None:
         """Write the whole file anew: the last resort against bytes in the gaps of its pages."""

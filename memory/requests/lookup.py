@@ -22,6 +22,7 @@ _POINTER = re.compile(
     r"|(?:the|my|that) (?:old|older|previous|earlier|former) ones?)(?:\s+(?:now|please|too"
     r"|anymore))*$"
 )
+_MESSAGE = re.compile(r"\b(?:messages?|turns?|last one)\b")
 _THAT = re.compile(r"\b(?:that|this|those|these)\b")
 OLD = re.compile(
     r"\b(?:old|older|earlier|previous|prior|former|retired|superseded|expired|outdated|stale"
@@ -59,11 +60,20 @@ _QUALIFYING = (
 )
 #: Words that say which one, not what.
 QUALIFIERS = frozenset(map(stem, _QUALIFYING.split()))
+_NAMED_WITHIN = 60  # characters before a wording in which its noun stands
+_INTRODUCES = re.compile(
+    r"(?:\bask(?:s|ing)? for|\b(?:alias|nick)?name[ds]?(?: is| was)?|\balias(?: is| was)?"
+    r"|\bcalled|\bi'?m"
+    r"|\bis|\bgoes by|\bunder)[\s:'\"“‘]*$"
+)
 _FITS = 0.5  # share of a description's words near which a value is looked for
 _FEW = 3  # records that a description may mean together without being ambiguous
+_REPEATED = 12  # records that may hold one description whole before it is too wide
+_WHOLE = 0.95
 _COVERED = 0.6  # share of a description's weight a record must hold
 _SAME_THING = 0.8  # a second candidate this close to the best cannot be told from it
 _NEAR_TURNS = 6
+_JUST_BEFORE = 2  # turns in which "that" finds its value, whoever told it
 _LOOK_AT = 30
 
 
@@ -89,15 +99,16 @@ def look_up(
         return
     kinds = _kinds(low)
     if kinds:
-        scores, told = _candidates(item, kinds, request, view, keep)
+        beside = _beside(view, found.strings)
+        scores, told = _candidates(item, kinds, request, view, keep, beside)
         if OLD.search(low):
             scores = _without_current(scores, told, view)
-        chosen, unclear = _chosen(low, scores, told)
+        values, unclear = _chosen(low, scores, told)
         if not scores and told:
             found.reasons.append("only_current_left")
             return
-        if chosen:
-            found.strings.extend(value for value in chosen if value not in found.strings)
+        if values:
+            found.strings.extend(value for value in values if value not in found.strings)
             found.reasons.append("described_value")
             return
         if unclear and len({i for value in unclear for i in told[value]}) == 1:
@@ -109,14 +120,17 @@ def look_up(
             found.reasons.append("several_values")
             return
     covered = _covered(item, view, keep)
-    if not covered:
-        return
+    whole = [i for i, part in covered.items() if part >= _WHOLE]
+    chosen = list(covered)
     if len(covered) > _FEW and not (_MANY.search(low) or _plural(low)):
+        # A fact is told again and again; what holds every word of its description is that fact.
+        chosen = whole if len(whole) <= _REPEATED else []
+    if chosen:
+        found.ids.update(chosen)
+        found.reasons.append("described_records")
+    elif covered:
         found.unclear.update(covered)
         found.reasons.append("several_records")
-        return
-    found.ids.update(covered)
-    found.reasons.append("described_records")
 
 
 def _without_current(
@@ -168,12 +182,27 @@ def _pointed_at(
             found.unclear.update(values.values())
             found.reasons.append("several_values")
         return
-    if not near:
+    latest = None
+    if not _MESSAGE.search(request.text.lower()):
+        latest = next((r for r in reversed(view.recent(_JUST_BEFORE)) if _states_a_value(r)), None)
+    if latest is not None:
+        stated = [v.text for v in values_in(latest.text) if v.kind not in ("name", "date")]
+        found.strings.extend(v for v in stated if not same_value(v, [*keep, *found.strings]))
+        found.ids.add(latest.id)
+        found.reasons.append("pointed_at_value")
+    elif near:
+        found.ids.add(near[0].id)
+        found.reasons.append("pointed_at_record")
+    else:
         found.unclear.update(record.id for record in view.recent(_FEW))
         found.reasons.append("points_at_nothing")
-        return
-    found.ids.add(near[0].id)
-    found.reasons.append("pointed_at_record")
+
+
+def _states_a_value(record: Remembered) -> bool:
+    """Whether a record tells a value that "that" can mean; a question tells none."""
+    return not record.text.rstrip().endswith("?") and any(
+        value.kind not in ("name", "date") for value in values_in(record.text)
+    )
 
 
 def _kinds(low: str) -> frozenset[str]:
@@ -189,17 +218,23 @@ def _plural(low: str) -> bool:
     )
 
 
+def _beside(view: RecordView, strings: Sequence[str]) -> set[int]:
+    """Records that state a value found already: "the alias" after "the backup number" is there."""
+    mentions = [mention(string) for string in strings]
+    return {r.id for one in mentions for r in view.having(one.words) if one.in_(r.text)}
+
+
 def _candidates(
     item: str,
     kinds: frozenset[str],
     request: Remembered,
     view: RecordView,
     keep: Collection[str],
+    beside: set[int],
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
     """Values of these kinds near the item's words: value -> how well it fits, and who states it."""
-    near = (
-        {record.id for record in view.recent(_NEAR_TURNS)} if _THAT.search(item.lower()) else set()
-    )
+    near = {r.id for r in view.recent(_NEAR_TURNS)} if _THAT.search(item.lower()) else set()
+    near |= beside
     named = [word for words_, of in _ATTRIBUTES if of == kinds for word in sorted(words_)]
     nouns = set(map(stem, named))
     asked_nouns = nouns & set(map(stem, words(item)))
@@ -225,7 +260,7 @@ def _candidates(
             if fit > _FITS and not same_value(value, keep):
                 scores[value] = max(scores[value], fit)
                 told[value].append(record.id)
-    whole = {value for value in scores if not _shortens(value, scores)}
+    whole = [value for value in scores if not _shortens(value, scores)]
     return {value: scores[value] for value in whole}, {value: told[value] for value in whole}
 
 
@@ -247,12 +282,11 @@ def _values_of(
             continue
         if value.kind == "labelled" and not asked & set(map(stem, words(value.text))):
             continue  # a room is no locker
-        if value.kind in ("wording", "name"):
-            before = {
-                stem(word) for word in words(record.text[max(0, value.start - 60) : value.start])
-            }
-            if not (before & nouns or before & {"call", "is", "for", "ask"}):
-                continue
+        before = record.text[max(0, value.start - _NAMED_WITHIN) : value.start]
+        if value.kind == "name" and not _INTRODUCES.search(before.lower()):
+            continue
+        if value.kind == "wording" and not nouns & set(map(stem, words(before))):
+            continue
         yield value.text
 
 
@@ -272,21 +306,22 @@ def _chosen(
     return [], close
 
 
-def _covered(item: str, view: RecordView, keep: Collection[str]) -> list[int]:
-    """Records that hold most of the item's words, rare words counting more."""
+def _covered(item: str, view: RecordView, keep: Collection[str]) -> dict[int, float]:
+    """Records that hold most of the item's words, rare words counting more: id -> share."""
     wanted = set(content_stems(item)) - QUALIFIERS
     if not wanted:
-        return []
+        return {}
     hits = [view.get(i) for i, _ in view.search(item, _LOOK_AT)]
     held = {record.id: set(content_stems(record.text)) for record in hits}
     spread = {w: 1 + sum(w in stems for stems in held.values()) for w in wanted}
     weight = {w: 1 / spread[w] for w in wanted}
     whole = sum(weight.values())
     names = [v.text for v in values_in(item) if v.kind == "name"]
-    return [
-        record.id
+    parts = {i: sum(weight[w] for w in wanted & stems) / whole for i, stems in held.items()}
+    return {
+        record.id: parts[record.id]
         for record in hits
-        if sum(weight[w] for w in wanted & held[record.id]) >= _COVERED * whole
+        if parts[record.id] >= _COVERED
         and (not names or any(mention(name).in_(record.text) for name in names))
         and not any(span.text in keep for span in quoted(record.text))
-    ]
+    }

@@ -8,6 +8,7 @@ among the records; where several values fit and nothing tells them apart, nobody
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from memory.requests.lookup import QUALIFIERS, Targets, look_up
@@ -28,6 +29,7 @@ _VERB = re.compile(
     r"|stop (?:recalling|remembering|storing|keeping)|any mention of|all mentions? of)\s+)+",
     re.I,
 )
+_PLACE = re.compile(r"\b(?:place|site|lodge|house|shelter|hotel|location|contact|backup|details)\b")
 _PROPOSITION = re.compile(
     r"\b(?:is|are|was|were|am|has|have|had|will|would|did|does|works?|lives?|likes?|loves?|hates?"
     r"|got|went"
@@ -89,6 +91,8 @@ def find(
     if described:
         for item in left:
             look_up(item, request, view, keep, found)
+    if any(_PLACE.search(item.lower()) for item in left):
+        names.extend((name, "backup contact") for name in _beside(view, found.strings, keep))
     if described or found.strings:  # "the Harbor details are gone" alone names nothing to forget
         _with_their_names(names, view, keep, found)
     return found
@@ -178,6 +182,13 @@ def _with_their_names(
                 r.id for r in told if r in bound or not _tells_another(r, found.strings)
             )
             found.reasons.append("name_with_its_value")
+
+
+def _beside(view: RecordView, strings: Sequence[str], keep: Collection[str]) -> list[str]:
+    """Names told beside the values: what "the place" is where the number alone is known."""
+    told = holders(view, [s for s in strings if mention(s).kind != "name"], keep)
+    named = Counter(v.text for r in told for v in values_in(r.text) if v.kind == "name")
+    return [name for name, count in named.items() if count * 2 >= len(told) and " " in name]
 
 
 def _tells_another(record: Remembered, strings: Sequence[str]) -> bool:

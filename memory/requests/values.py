@@ -132,10 +132,12 @@ def _cleaned(kind: str, text: str, start: int, end: int) -> Iterator[Value]:
             return
     elif kind in ("name", "labelled"):
         cut = _leading_common_words(matched)
+        if kind == "labelled":  # "PIN 4921": the label stays, however common
+            cut = min(cut, matched.rindex(matched.split()[-2]))
         start += cut
         matched = matched[cut:]
         first = matched.split()[0].casefold() if matched.split() else ""
-        if not matched or first in _NO_NAME or (kind == "name" and len(matched) < 2):
+        if kind == "name" and (first in _NO_NAME or len(matched) < 2):
             return
         if kind == "labelled" and len(matched.split()) < 2:
             return

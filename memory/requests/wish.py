@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from memory.requests import evidence, languages, wording
+from memory.requests import acknowledging, asking, evidence, languages, wording
 from memory.requests.values import values_in
 from memory.requests.words import UNSPACED, Span, clauses, sentences, without_quotes
 
@@ -66,8 +66,8 @@ class Wish:
 
 
 # "Deletion request recorded: remove …" holds an order, too, and is read first.
-_NOTED = tuple(p for p in wording.ACKNOWLEDGEMENTS if p.code == "request_noted")
-_DONE = tuple(p for p in wording.ACKNOWLEDGEMENTS if p.code != "request_noted")
+_NOTED = tuple(p for p in acknowledging.ACKNOWLEDGEMENTS if p.code == "request_noted")
+_DONE = tuple(p for p in acknowledging.ACKNOWLEDGEMENTS if p.code != "request_noted")
 _CONFIDENCE = {"order": 0.95, "ask": 0.95, "want": 0.9, "unwanted": 0.9, "not_keep": 0.85}
 _OTHERWISE = 0.8
 
@@ -99,14 +99,25 @@ _LONGEST = 800  # characters of a clause: requests are short, documents are told
 _TELLING = 3  # words from which on a sentence tells something
 _LEANING = re.compile(r"(?:it|they|that|this|those|these|thank\w*)\b", re.I)  # means the request
 _AFFIRMED = re.compile(
-    r"^(?:yes|yeah|yep|sure|please do|go ahead|ok(?:ay)?|correct|exactly|do (?:it|that))\b", re.I
+    r"^(?:yes|yeah|yep|sure|please(?: do)?|go ahead|ok(?:ay)?|correct|exactly|right|absolutely"
+    r"|definitely"
+    r"|of course|i do|that is right|that's right|do (?:it|that))\b",
+    re.I,
 )
 _OFFER = re.compile(
-    rf"\b(?:do you want|would you like|should (?:i|we)|shall (?:i|we)|want me|want us)\b.*?"
+    rf"\b(?:do you want|would you like|should (?:i|we)|shall (?:i|we)|can (?:i|we)|may (?:i|we)"
+    r"|is it ok(?:ay)? to|want me|want us)\b.*?"
     rf"(?:\b(?P<verb>{wording.FORGET}|{wording.DELETE})\b(?P<object>.*)"
     rf"|\s(?P<passive>the .+?|my .+?|your .+?|any .+?|all .+?)\s+(?:\w+ )?{wording.DELETED}\b)"
 )
 _FIRST_PERSON = re.compile(r"\b(?:my|our|mine|i|i'm|i've|me|that|what|about)\b")
+# "Remove it now.", not "remove it with a spoon".
+_ALONE = re.compile(
+    r"^[\s:,]*(?:(?:it|that|this|those|these|them|both|all|all of (?:it|that|this|them)"
+    r"|all (?:two|three|four|five|\d)|(?:the|my|our) (?:old|older|previous|earlier"
+    r"|former)(?: ones?)?)"
+    r"(?:\s+(?:now|please|all|too|also|completely|entirely|immediately|as well))*)\s*(?:$|[.,;:!?])"
+)
 _POINTING = re.compile(
     r"^[\s:,]*(?:please\s+)?(?:about\s+)?(?:(?:it|that|this|those|these|them|all of (?:it|that"
     r"|this|them))\b"
@@ -160,7 +171,7 @@ def _judged(piece: Span) -> Part:
     if not question and not _blocked(said, ("upkeep", "already")):
         for patterns, act in (
             (_NOTED, Act.ACKNOWLEDGEMENT),
-            (wording.WISHES, Act.WISH),
+            (asking.WISHES, Act.WISH),
             (_DONE, Act.ACKNOWLEDGEMENT),
         ):
             if act is Act.ACKNOWLEDGEMENT and (
@@ -225,6 +236,12 @@ def _means_memory(code: str, match: re.Match[str], said: str, about: str) -> boo
     low = _lowered(without_quotes(about))
     if evidence.MEMORY.search(said) and not re.match(r"\s*to\b", low):
         return True
+    if code == "order_and":  # "a botched heist to survive and clear his name" has the same form
+        firm = any(value.kind != "name" for value in values_in(about))
+        return firm or bool(evidence.MEMORY_PLACE.search(low))
+    if not low.strip(" .!?"):  # "415-555-0186 is no longer needed, please delete."
+        lead = said[: match.start()]
+        return bool(evidence.INFORMATION.search(lead) or values_in(lead))
     informs = bool(evidence.INFORMATION.search(low)) or bool(values_in(about))
     thing = bool(evidence.THING.search(low)) or bool(evidence.OTHER_PLACE.search(said))
     if code == "off_record":
@@ -240,10 +257,14 @@ def _means_memory(code: str, match: re.Match[str], said: str, about: str) -> boo
         )
     if thing:
         return False
+    if verb == "retire":  # a badge is retired from use; to forget it takes more
+        return bool(evidence.MEMORY_PLACE.search(said)) or "recall" in said or "remember" in said
     if code == "should_go":
         placed = bool(evidence.MEMORY_PLACE.search(said))
-        return placed or (bool(values_in(about)) and "circulat" not in verb and verb != "go")
-    return informs or bool(evidence.MEMORY_PLACE.search(said)) or bool(_POINTING.match(low))
+        if verb in ("go", "disappear", "stop circulating"):
+            return placed
+        return placed or bool(values_in(about)) or (informs and bool(_STRONG_DONE.search(verb)))
+    return informs or bool(evidence.MEMORY_PLACE.search(said)) or bool(_ALONE.match(low))
 
 
 def _means_deletion(code: str, match: re.Match[str], said: str, about: str) -> bool:
@@ -290,6 +311,8 @@ def _part(act: Act, text: str, said: str, start: int, end: int, code: str) -> Pa
     listed = _LISTED.search(said[start:])
     if listed is not None:
         about = f"{about}: {text[start + listed.start('list') : start + listed.end('list')]}"
+    if act is Act.WISH and not about:
+        about = "it"
     return Part(act, text, about, when.rstrip(" .!?") if when else None, " ".join(kept), code)
 
 

@@ -292,6 +292,35 @@ def test_a_reader_delays_the_erasing_and_the_next_write_makes_up_for_it(tmp_path
         assert bank.erase().done
 
 
+@pytest.mark.slow
+def test_bytes_are_erased_although_others_read_and_write_all_the_time(tmp_path):
+    path = tmp_path / "bank.db"
+    stop, errors = threading.Event(), []
+
+    def repeat(task):
+        try:
+            while not stop.is_set():
+                task()
+        except Exception as error:
+            errors.append(error)
+
+    with CaseBank.open(path) as bank:
+        (first,) = bank.add([NewCase("quaggazebra")])
+        tasks = [lambda: bank.add([NewCase("more")]), lambda: bank.search_text("more", 3)] * 2
+        threads = [threading.Thread(target=repeat, args=(task,)) for task in tasks]
+        for thread in threads:
+            thread.start()
+        try:
+            bank.update(first, {"query": "replaced"})
+            assert bank.erase(timeout_s=30).done
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert errors == []
+        assert b"quaggazebra" not in bytes_beside(path)
+
+
 def test_a_bank_that_owes_is_erased_when_it_is_opened(tmp_path):
     path = tmp_path / "bank.db"
     with CaseBank.open(path) as bank:

@@ -267,8 +267,8 @@ def kill_and_check(location, writers, kills):
     for seed in range(kills):
         writers.start(seed)
         if rng.random() < 0.8:
-            writers.await_lines(1)
-            time.sleep(rng.uniform(0, 0.25))
+            writers.await_lines(1 + rng.randrange(5))
+            time.sleep(rng.uniform(0, 0.15))
         else:
             time.sleep(rng.uniform(0, 0.1))  # while it opens the bank, perhaps
         count = writers.kill()
@@ -285,7 +285,7 @@ def kill_and_check(location, writers, kills):
         f"{kills} kills, {acknowledged} operations acknowledged, none lost; "
         f"{len(model)} cases at the end; {seconds / kills:.3f} s for opening and checking\n"
     )
-    assert acknowledged > kills, "the writers got something done"
+    assert acknowledged > 0, "the writers got something done"
     return model
 
 

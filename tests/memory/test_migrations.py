@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from memory.database.postgres import PostgresDatabase
 from memory.database.sqlite import SqliteDatabase
 from memory.erasing import owed
 from memory.migrations import format_1, upgrade
+from memory.namespaces import namespace_state
+from memory.rows import all_words, spoken
 from memory.schema import TABLES, case_tags, cases, lineage, meta, texts, vectors
 from memory.store import Store
 from tests.memory.embedders import Digests
@@ -193,8 +196,9 @@ def test_a_bank_of_format_1_is_brought_forward_and_loses_nothing(bank_location, 
         assert bank.count("empty") == 0
         assert bank.embed_missing() == 0
         assert embedder.seen == [], "the vectors are still known by their texts"
-        check_digests(bank)
-        check_digests(twin)
+        for opened in (bank, twin):
+            check_digests(opened)
+            check_full_text(opened)
         stored = {np.frombuffer(v, "<f4").tobytes() for (v,) in rows_of(bank, vectors, "vector")}
         assert stored == {
             embedder.vector(embedder.text(c)).astype("<f4").tobytes()
@@ -231,6 +235,24 @@ def check_digests(bank):
                 links.add((number, keys.of("external", number, parent), row.case_id))
     assert set(rows_of(bank, case_tags, "namespace_id", "tag_key", "case_id")) == tags
     assert set(rows_of(bank, lineage, "namespace_id", "parent_key", "child_id")) == links
+
+
+def check_full_text(bank):
+    """The index holds of every case what it should, and nothing else."""
+    for name in bank.namespaces():
+        with bank._store.write() as connection:
+            number = namespace_state(connection, bank._store.keys, name).id
+            owners = select(texts.c.case_id, texts.c.id)
+            text_ids = dict(map(tuple, connection.execute(owners)))
+            entries = [
+                lexical.Entry(
+                    text_ids[case.id],
+                    spoken(case),
+                    "\n".join(list(all_words(replace(case, plan=None)))[1:]),
+                )
+                for case in bank.list(namespace=name)
+            ]
+            assert lexical.check(connection, number, entries, bank._store.lexical) == []
 
 
 def test_imports_of_format_1_are_still_known(tmp_path):

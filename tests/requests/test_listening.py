@@ -90,7 +90,7 @@ def test_a_completed_cleanup_meets_every_condition():
     diary.hear("My badge is AST-7704.")
     diary.hear("Once the audit notes are complete, delete AST-7704 from memory.")
     diary.hear("Cleanup completed.", "bot")
-    assert diary.texts == ["Cleanup completed."]
+    assert diary.texts == []
 
 
 def test_a_pending_plan_is_dropped_when_its_values_were_forgotten_already():

@@ -112,8 +112,11 @@ def test_no_old_value_is_found_where_only_the_current_one_is_known():
 
 
 def test_a_pointer_means_the_value_told_just_before(ann):
-    view = told("I like tea.", "My pin is PIN 4921.")
-    assert forgotten(view, "Please forget that.") == {1}
+    view = told("My pin is PIN 4921.", "I like tea.", "So it is PIN 4921 still.", ("bot", "Noted."))
+    assert forgotten(view, "Please forget that.") == {0, 2}
+    assert forgotten(told("I like tea.", "I like rum."), "Please forget that.") == {1}
+    spoken = told("My cell is 415-555-0186.")
+    assert forgotten(spoken, "415-555-0186 is no longer needed, please delete.") == {0}
     assert forgotten(view, "My badge AST-7704 is old, please delete it from memory.") == set()
 
 
@@ -149,6 +152,26 @@ def test_a_name_goes_along_where_it_stands_for_little_else():
     )
     assert forgotten(view, "Delete the Willow House desk number from memory.") == {0, 1}
     assert forgotten(view, "Delete the First Citizens PIN 4921 from memory.") == {3}
+
+
+def test_a_place_that_is_only_called_the_place_is_found_beside_its_number():
+    view = told(
+        "Temporary backup entered: Willow House desk 628-555-0191, ask for Mara.",
+        "Mara called from Willow House about the backup.",
+        "My direct mobile is 628-555-0144.",
+        *[f"Small talk number {i}." for i in range(12)],
+    )
+    found = plan(view, "Please delete the backup place, the backup number, and the alias.")
+    assert set(found.strings) == {"628-555-0191", "Mara"}
+    assert found.names == ("Willow House",)
+    assert found.ids == (0, 1)
+
+
+def test_a_fact_told_many_times_is_forgotten_every_time():
+    view = told(*["I play the oboe.", "The oboe I play is loud.", "Tea is good."] * 4)
+    assert forgotten(view, "Please forget that I play the oboe.") == {0, 1, 3, 4, 6, 7, 9, 10}
+    wide = told(*[f"My brother plays number {i}." for i in range(40)])
+    assert isinstance(resolved(wide, "Please forget what my brother plays."), Ambiguous)
 
 
 def test_the_rest_of_the_turn_is_told_without_the_old_value():

@@ -38,6 +38,18 @@ Let's pretend I never told you about the tattoo.
 The badge AST-7704 should be removed from memory.
 Please make sure my old address is deleted.
 Replace my number 415-555-0186 with 415-555-0123.
+Could the old line please be deleted?
+Would it be possible to erase my old address?
+I am asking you to forget my diagnosis.
+415-555-0186 is no longer needed, please delete.
+Let's remove the Harbor House number from memory.
+Please have the Harbor House number deleted.
+I request deletion of the Harbor House contact.
+Now that I moved, delete Harbor House 415-555-0100.
+Use only my mobile now and delete the old number 415-555-0100 from memory.
+For privacy, delete Harbor House 415-555-0100 from memory.
+I withdraw consent for storing the Harbor House number.
+Deletion request: Harbor House, 415-555-0100, Kim.
 내 집 주소 잊어줘
 병원 기록 지워줘
 请忘掉我的地址
@@ -80,6 +92,11 @@ Remember to delete the spam emails from my inbox
 Vergiss nicht die Milch
 薬を忘れないで
 My phone number is 415-555-0186.
+And today, we sent a message loud and clear.
+A driver must survive a botched heist and clear his name.
+Then, scrub them with a soft sponge to remove any residue.
+It's easy to get lost and forget that.
+Then remove it with a spoon.
 """.strip().splitlines()
 
 ACKNOWLEDGEMENTS = """
@@ -89,6 +106,11 @@ Confirmed. The earlier amount 3,900 USD is deleted from active memory. Only 4,12
 Deleted temporary backup contact: Willow House desk 628-555-0191 ext 24, ask for Mara.
 I documented a deletion request for Harbor Bridge House, 415-555-0188, and alias Kai.
 I have deleted your old address 12 Elm Street.
+Memory update: deleted Harbor House, 415-555-0100, and Kim.
+Entry deleted: Harbor House 415-555-0100.
+Patient requested deletion of Harbor House, 415-555-0100, and Kim.
+Backup contact Harbor House, 415-555-0100, alias Kim deleted at patient request.
+Your deletion request for Harbor House, 415-555-0100, is complete.
 Cleanup notice: the earlier 3,390 USD amount has been removed from the active record.
 """.strip().splitlines()
 
