@@ -30,11 +30,44 @@ from memory import BankConfig, ByIds, CaseBank, NewCase
 
 PROJECTION, EMBEDDING = 512, 384
 BATCH = 1000
-_WORDS = (
-    "harbour register captain engine ledger mountain river parish county bridge archive census "
-    "treaty orbit enzyme quartz violin sonnet glacier senate ferry meadow lantern compass granite "
-    "orchard council furnace tunnel mirror saddle anchor velvet copper thunder island"
-).split()
+_WORDS = [
+    "harbour",
+    "register",
+    "captain",
+    "engine",
+    "ledger",
+    "mountain",
+    "river",
+    "parish",
+    "county",
+    "bridge",
+    "archive",
+    "census",
+    "treaty",
+    "orbit",
+    "enzyme",
+    "quartz",
+    "violin",
+    "sonnet",
+    "glacier",
+    "senate",
+    "ferry",
+    "meadow",
+    "lantern",
+    "compass",
+    "granite",
+    "orchard",
+    "council",
+    "furnace",
+    "tunnel",
+    "mirror",
+    "saddle",
+    "anchor",
+    "velvet",
+    "copper",
+    "thunder",
+    "island",
+]
 
 
 class Digested:

@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,16 @@ def run_arm(
     """Feed the episodes to one memory each and ask every checkpoint at its turn."""
     outcomes: list[Outcome] = []
     for episode in episodes:
-        memory = ARMS[arm](Store(embed, mode))
+        with TemporaryDirectory() as folder:
+            outcomes += _played(arm, episode, k, Store(embed, mode, Path(folder)))
+    return outcomes
+
+
+def _played(arm: str, episode: Episode, k: int, store: Store) -> list[Outcome]:
+    """One episode under one arm."""
+    outcomes: list[Outcome] = []
+    with store.bank:
+        memory = ARMS[arm](store)
         waiting = [c for c in episode.checkpoints if c.query_type in (UTILITY, SAFETY)]
         for place, turn in enumerate(episode.turns):
             memory.hear(turn)

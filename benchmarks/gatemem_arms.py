@@ -1,6 +1,6 @@
-"""The memories that `benchmarks.gatemem` compares, each behind the same three calls.
+"""The memories that `benchmarks.gatemem` compares, each behind the same two calls.
 
-`Store` is a plain store in memory; a bank can take its place with the same methods.
+All keep their turns in a `CaseBank` and search it alike: BM25, the cosine, or both fused by rank.
 """
 
 from __future__ import annotations
@@ -8,26 +8,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.datasets.gatemem import Turn
-from memory.requests import (
-    Act,
-    Listener,
-    PlainView,
-    Remembered,
-    RuleResolver,
-    current_ids,
-    recognise,
-)
-from memory.requests.view import fused
+from memory import BankConfig, CaseBank, NewCase
+from memory.conversation import BankRecords, Conversation
+from memory.requests import Act, RuleResolver, recognise
 
 Floats = NDArray[np.float32]
 Embed = Callable[[Sequence[str]], Floats]
-_KEY = b"the benchmark has nothing to hide"
+NAMESPACE = "episode"
 
 
 class Memory(Protocol):
@@ -42,36 +35,43 @@ class Memory(Protocol):
         ...
 
 
+class Queries:
+    """The embedder of a bank of turns: what was said, and nothing else."""
+
+    def __init__(self, embed: Embed, dim: int) -> None:
+        self.key, self.dim = "gatemem:query", dim
+        self._embed = embed
+
+    def text(self, case: Any) -> str:
+        """What was said."""
+        return str(case.query)
+
+    def embed(self, texts: Sequence[str]) -> Floats:
+        """N texts -> (N, dim)."""
+        return self._embed(texts)
+
+
 class Store:
-    """Texts with ids: add, forget, search."""
+    """A bank of turns in a folder of its own."""
 
-    def __init__(self, embed: Embed | None, mode: str) -> None:
-        self.view = PlainView(embed=embed)
+    def __init__(self, embed: Embed | None, mode: str, folder: Path) -> None:
+        embeddings = None if embed is None else Queries(embed, embed(["a text"]).shape[1])
+        self.bank = CaseBank.open(
+            folder / "bank.db", embeddings=embeddings, config=BankConfig(snapshots=False)
+        )
+        self.records = BankRecords(self.bank, NAMESPACE)
         self._mode = mode
-        self._next = 0
-
-    def record(self, text: str, turn: Turn) -> Remembered:
-        """A record that is not stored yet."""
-        self._next += 1
-        return Remembered(self._next, text, turn.speaker, turn.told_at, self._next)
-
-    def add(self, record: Remembered) -> None:
-        """Store it."""
-        self.view.add(record)
-
-    def forget(self, ids: Sequence[int]) -> int:
-        """Drop these records."""
-        return self.view.remove(ids)
 
     def search(self, query: str, k: int) -> list[str]:
         """The k texts nearest to the query in the store's mode."""
         if self._mode == "bm25":
-            hits = self.view.lexical(query)
+            hits = list(self.bank.search_text(query, k, namespace=NAMESPACE))
         elif self._mode == "cosine":
-            hits = self.view.semantic(query)
+            similar = self.bank.similar(query, namespace=NAMESPACE)
+            hits = sorted(similar.items(), key=lambda item: (-item[1], item[0]))[:k]
         else:
-            hits = fused([self.view.lexical(query), self.view.semantic(query)])
-        return [self.view.get(i).text for i, _ in hits[:k]]
+            hits = list(self.records.search(query, k))
+        return [self.records.get(id_).text for id_, _ in hits]
 
 
 class NeverForgets:
@@ -82,7 +82,7 @@ class NeverForgets:
 
     def hear(self, turn: Turn) -> None:
         """Store the turn."""
-        self.store.add(self.store.record(turn.text, turn))
+        self.store.bank.add([_case(turn)], namespace=NAMESPACE)
 
     def retrieve(self, query: str, k: int) -> list[str]:
         """The k nearest texts."""
@@ -97,42 +97,36 @@ class WipesEverything(NeverForgets):
         wish = recognise(turn.text)
         if wish is None:
             super().hear(turn)
-        elif wish.act is Act.WISH or "request_noted" in wish.reasons:
-            self.store.forget([record.id for record in self.store.view.records()])
+        elif (
+            wish.act is Act.WISH or "request_noted" in wish.reasons
+        ) and NAMESPACE in self.store.bank.namespaces():
+            self.store.bank.delete_namespace(NAMESPACE)
 
 
 class Ours(NeverForgets):
     """Hears requests in plain words and does what they ask, when they ask it."""
 
+    acknowledged = True
+
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.listener = Listener(RuleResolver(_KEY), _KEY)
-        self.log: list[tuple[str, str, tuple[str, ...], tuple[int, ...]]] = []
+        key = store.bank.secret_for("requests", NAMESPACE)
+        self.talk = Conversation(
+            store.bank,
+            namespace=NAMESPACE,
+            resolver=RuleResolver(key, acknowledged=self.acknowledged),
+            clock=None,
+        )
 
     def hear(self, turn: Turn) -> None:
-        """Decide about the turn, carry out what is due, store what is told."""
-        record = self.store.record(turn.text, turn)
-        heard = self.listener.hear(record, self.store.view)
-        for plan in heard.plans:
-            ids = current_ids(plan, self.store.view)
-            self.store.forget(ids)
-            self.log.append((turn.turn_id, heard.why, plan.strings, ids))
-            if plan.replacement is not None:
-                self.store.add(self.store.record(plan.replacement.query, turn))
-        if heard.besides is not None:
-            self.store.add(self.store.record(heard.besides.query, turn))
-        if heard.store:
-            self.store.add(record)
-        elif not heard.plans:
-            self.log.append((turn.turn_id, heard.why, (), ()))
+        """Tell it."""
+        self.talk.tell(_case(turn))
 
 
 class RequestsOnly(Ours):
     """Does what is asked, and takes no acknowledgement's word for what was meant."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.listener = Listener(RuleResolver(_KEY, acknowledged=False), _KEY)
+    acknowledged = False
 
 
 ARMS: dict[str, type[NeverForgets]] = {
@@ -141,6 +135,12 @@ ARMS: dict[str, type[NeverForgets]] = {
     "ours": Ours,
     "requests_only": RequestsOnly,
 }
+
+
+def _case(turn: Turn) -> NewCase:
+    return NewCase(
+        turn.text, kind="turn", created_at=turn.told_at, metadata={"speaker": turn.speaker}
+    )
 
 
 class CachedEmbedder:

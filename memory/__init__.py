@@ -33,8 +33,9 @@ from memory.exporting import ExportReport
 from memory.filters import CaseFilter
 from memory.import_report import ImportReport, SkippedLine
 from memory.outcome_log import OutcomeLogReport
-from memory.run_rows import Run, Shown
 from memory.receipts import Receipt
+from memory.restoring import RestoreReport
+from memory.run_rows import Run, Shown
 from memory.selectors import (
     ByDerivedFact,
     ByIds,
@@ -47,6 +48,7 @@ from memory.selectors import (
     Selector,
 )
 from memory.sinks import Gone, Sink, Witness
+from memory.statistics import BankStats, NamespaceStats
 from memory.times import microseconds, rfc3339
 from memory.types import CaseLike, Embedder
 from memory.verifying import Finding, Verification
@@ -59,6 +61,7 @@ __all__ = [
     "BankClosed",
     "BankConfig",
     "BankError",
+    "BankStats",
     "BankUnavailable",
     "Block",
     "Budget",
@@ -87,11 +90,13 @@ __all__ = [
     "ImportReport",
     "InvalidCase",
     "InvalidInput",
+    "NamespaceStats",
     "NewCase",
     "NotFound",
     "OutcomeLogReport",
     "Receipt",
     "Replacement",
+    "RestoreReport",
     "Run",
     "Selector",
     "Shown",

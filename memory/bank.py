@@ -242,8 +242,8 @@ class CaseBank:
     ) -> _Cases:
         """A page of cases by id: those after the id `after`; the last id is the next cursor.
 
-        The cursor is stable: a case stored later has a larger id, whoever stores it. Cases kept only
-        for history are left out unless `where` asks for them.
+        The cursor is stable: a case stored later has a larger id, whoever stores it. Cases kept
+        only for history are left out unless `where` asks for them.
         """
         checked_namespace(namespace)
         start = 0 if after is None else _checked_id("after", after)
@@ -257,9 +257,7 @@ class CaseBank:
             condition = (where or CaseFilter()).condition(self._store.keys, state.id)
             return cases_where(connection, condition, namespace, start, limit)
 
-    def count(
-        self, namespace: str = DEFAULT_NAMESPACE, *, where: CaseFilter | None = None
-    ) -> int:
+    def count(self, namespace: str = DEFAULT_NAMESPACE, *, where: CaseFilter | None = None) -> int:
         """How many cases a namespace has; 0 for one that does not exist."""
         checked_namespace(namespace)
         with self._store.read() as connection:
@@ -313,9 +311,7 @@ class CaseBank:
             condition = CaseFilter().condition(self._store.keys, state.id)
             return newest_where(connection, condition, namespace, count)
 
-    def may_hold(
-        self, words: Iterable[str], *, namespace: str = DEFAULT_NAMESPACE
-    ) -> _Ids | None:
+    def may_hold(self, words: Iterable[str], *, namespace: str = DEFAULT_NAMESPACE) -> _Ids | None:
         """Ids of all cases that may hold one of these words; None: the index cannot tell."""
         checked_namespace(namespace)
         found: set[int] = set()
@@ -571,7 +567,7 @@ class CaseBank:
         )
 
     def receipts(self, namespace: str | None = None) -> _Receipts:
-        """Every receipt, oldest first, of one namespace or of all: who forgot how much, and when."""
+        """Every receipt, oldest first, of one namespace or of all: who forgot how much, when."""
         with self._store.read() as connection:
             found = load_receipts(connection, self._store.keys, namespace, limit=2**31)
         return [receipt for _, receipt in found]

@@ -5,14 +5,14 @@
         talk.tell(NewCase("My number is 415-555-0186.", kind="turn"))
         talk.tell(NewCase("Please forget my number.", kind="turn")).receipts
 
-What is asked for later waits in the bank (`CaseBank.schedule`): what is due at a time is carried out
-by whoever runs the schedule, what is due upon an event by the conversation that hears of it, also
-after a restart.
+What is asked for later waits in the bank (`CaseBank.schedule`): what is due at a time is carried
+out by whoever runs the schedule, what is due upon an event by the conversation that hears of it,
+also after a restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,8 @@ from memory.receipts import Receipt
 from memory.requests import (
     Ambiguous,
     Event,
-    Forgotten,
     ForgetPlan,
+    Forgotten,
     Kind,
     Listener,
     Remembered,
@@ -39,6 +39,8 @@ from memory.times import now
 
 _FUSION = 60.0  # of reciprocal ranks (Cormack et al. 2009)
 _PAGE = 1000
+#: From here on (CJK radicals) scripts are written without spaces.
+_UNSPACED = 0x2E80
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,11 @@ class Conversation:
     Args:
         bank: where they are kept; its embeddings, if it has some, help to find what is meant.
         namespace: whose turns.
-        resolver: turns requests into plans; rules if not given, `memory.requests.LLMResolver` asks a
-            model.
+        resolver: turns requests into plans; rules if not given, while
+            `memory.requests.LLMResolver` asks a model.
         actor: who speaks, for the receipts.
+        clock: tells when a turn without `created_at` is told; None: nobody knows, and what is due
+            at a time waits for a turn that says when it was told, or for `CaseBank.schedule.run`.
     """
 
     def __init__(
@@ -78,8 +82,10 @@ class Conversation:
         namespace: str = DEFAULT_NAMESPACE,
         resolver: Resolver | None = None,
         actor: str | None = None,
+        clock: Callable[[], int] | None = now,
     ) -> None:
         self._bank, self._namespace, self._actor = bank, namespace, actor
+        self._clock = clock
         key = bank.secret_for("requests", namespace)
         digests = [
             (int(size), digest)
@@ -101,8 +107,12 @@ class Conversation:
             turn: what was said; `created_at` is when, and decides what is due.
             wait: embed before returning.
         """
-        moment = turn.created_at if turn.created_at is not None else now()
-        receipts = list(self._bank.schedule.run(moment, namespace=self._namespace))
+        moment = turn.created_at
+        if moment is None and self._clock is not None:
+            moment = self._clock()
+        receipts: list[Receipt] = []
+        if moment is not None:
+            receipts += self._bank.schedule.run(moment, namespace=self._namespace)
         records = BankRecords(self._bank, self._namespace)
         waited = {plan: None for plan in self._listener.pending}
         heard = self._listener.hear(_remembered(0, turn, 0), records)
@@ -205,13 +215,15 @@ class BankRecords:
 
     def having(self, words: Collection[str]) -> Iterable[Remembered]:
         """Every record that may hold one of these words."""
+        if any(ord(character) >= _UNSPACED for word in words for character in word):
+            return self.records()  # a part of what the index takes for one word
         ids = self._bank.may_hold(words, namespace=self._namespace)
         if ids is None:
             return self.records()
         return [_record(case) for case in self._live(ids)]
 
     def search(self, text: str, k: int) -> Sequence[tuple[int, float]]:
-        """The k records nearest to a text by BM25, fused with the cosine where there are vectors."""
+        """The k records nearest to a text by BM25, fused with the cosine if there are vectors."""
         ranked = [self._bank.search_text(text, 2 * k, namespace=self._namespace)]
         similar = self._bank.similar(text, namespace=self._namespace)
         if similar:

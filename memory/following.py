@@ -42,7 +42,7 @@ class DatabaseFeed:
     def changes(
         self, namespace: str, after: int, roles: Sequence[Embedder]
     ) -> Iterator[Changes | None]:
-        """What changed after change `after`, with the vectors of `roles`; None: no such namespace."""
+        """What changed after `after`, with the vectors of `roles`; None: no such namespace."""
         shelf = self.shelf(roles)
         with self._store.read() as connection:
             state = namespace_state(connection, self._store.keys, namespace)

@@ -1,6 +1,6 @@
 """Forgetting: from selectors to everything that holds what they mean, and to its absence.
 
-    selectors -> cases -> closure (copies, everything derived, the request itself) -> purge -> receipt
+    selectors -> cases -> closure (copies, what is derived, the request itself) -> purge -> receipt
 
 The closure runs downward: what was derived from a forgotten case goes, its sources stay unless they
 are asked for. A near-verbatim copy of a forgotten case goes wherever it stands in the namespace;
@@ -22,7 +22,7 @@ from sqlalchemy import Connection, delete, insert, update
 from memory import runs
 from memory.case import Case, NewCase
 from memory.erasing import owe, pay
-from memory.errors import BankBusy, InvalidInput
+from memory.errors import InvalidInput
 from memory.exporting import purge_exports
 from memory.following import DatabaseFeed
 from memory.keys import normal_form
@@ -35,6 +35,7 @@ from memory.receipts import (
     Rebuild,
     Receipt,
     change_receipt,
+    erased_state,
     new_uid,
     store_receipt,
 )
@@ -55,12 +56,12 @@ from memory.store import Store, insert_new
 from memory.times import now
 from memory.vectors import Prepared, Shelf, detach
 
-_ATTEMPTS = 20  # at a plan that other writers keep overtaking
-#: What stays is searched for forgotten texts of at most so many words, if there are at most so many.
+_ATTEMPTS = 3  # at selecting outside of the writer's turn
+#: What stays is searched for forgotten texts of at most so many words, if there are not too many.
 _STILL_HELD_WORDS = 200
 _STILL_HELD_TEXTS = 500
-#: A text outside the bank that quotes a forgotten query of so many words goes too; fewer words, such
-#: as "thank you", are anybody's.
+#: A text outside the bank that quotes a forgotten query of so many words goes too; fewer words,
+#: such as "thank you", are anybody's.
 _QUOTED_WORDS = 4
 
 
@@ -175,26 +176,34 @@ class Forgetting:
         if dry_run:
             return self._tried(request, similar)
         prepared = self._shelf.prepare(request.namespace, request.new) if request.new else None
+        receipt = self._done(request, similar, prepared, also)
+        if receipt.erased == PENDING:
+            return self.settled(receipt, request.namespace)
+        return receipt
+
+    def _done(
+        self,
+        request: Request,
+        similar: Similar,
+        prepared: Sequence[Prepared] | None,
+        also: Callable[[Connection], None] | None,
+    ) -> Receipt:
+        """Select and remove in one state of the namespace.
+
+        Selecting may take long, so it is tried outside of the writer's turn at first; a namespace
+        that others keep changing is selected from inside of it.
+        """
         for _ in range(_ATTEMPTS):
             with self._store.read() as connection:
                 state = self._state(connection, request)
                 plan = self._plan(connection, state, request, similar)
             with self._store.write() as connection:
-                current = self._state(connection, request)
-                if current != state:
-                    continue  # somebody wrote meanwhile: what is meant may be more, or less
-                receipt = self._do(connection, request, plan, prepared)
-                if also is not None:
-                    also(connection)
-                break
-        else:
-            raise BankBusy(
-                f"namespace {request.namespace!r} was changed {_ATTEMPTS} times while its cases "
-                "were selected; nothing was forgotten: try again"
-            )
-        if receipt.erased == PENDING:
-            return self.settled(receipt, request.namespace)
-        return receipt
+                if self._state(connection, request) == state:
+                    return self._do(connection, request, plan, prepared, also)
+            similar = self._similar(request)
+        with self._store.write() as connection:
+            plan = self._plan(connection, self._state(connection, request), request, similar)
+            return self._do(connection, request, plan, prepared, also)
 
     def _tried(self, request: Request, similar: Similar) -> Receipt:
         with self._store.read() as connection:
@@ -256,8 +265,11 @@ class Forgetting:
         request: Request,
         plan: Plan,
         prepared: Sequence[Prepared] | None,
+        also: Callable[[Connection], None] | None,
     ) -> Receipt:
         """Carry a plan out in the caller's transaction."""
+        if also is not None:
+            also(connection)
         state = self._state(connection, request)
         found = {} if state is None else self._cases(connection, state, request, plan.ids)
         strings = [*plan.selection.strings, *request.strings]
@@ -355,13 +367,15 @@ class Forgetting:
     def settled(self, receipt: Receipt, namespace: str) -> Receipt:
         """Follow a committed removal into memory and files; the receipt with what came of it."""
         snapshots, unreached = self._on_gone(namespace)
-        erased = DONE if pay(self._store, self._store.config.erase_timeout_s) else PENDING
+        pay(self._store, self._store.config.erase_timeout_s)
         counts = dict(receipt.counts)
         if snapshots:
             counts["snapshots"] = snapshots
         missed = tuple(dict.fromkeys([*receipt.unreached, *unreached]))
-        receipt = replace(receipt, counts=counts, erased=erased, unreached=missed)
         with self._store.write() as connection:
+            # Whoever erased meanwhile, this process or another, has noted it in the row.
+            erased = erased_state(connection, receipt.uid)
+            receipt = replace(receipt, counts=counts, erased=erased, unreached=missed)
             change_receipt(connection, receipt)
         return receipt
 
@@ -380,9 +394,7 @@ def gone_of(request: Request, strings: Sequence[str], going: Iterable[Case]) -> 
 class _Held:
     """Whether a text holds one of some strings, or is, or quotes, one of some texts."""
 
-    def __init__(
-        self, strings: Sequence[str], said: Sequence[str], queries: Sequence[str]
-    ) -> None:
+    def __init__(self, strings: Sequence[str], said: Sequence[str], queries: Sequence[str]) -> None:
         self._strings = strings
         self._said = {normal_form(words): words for words in said}
         long = (query for query in queries if len(query.split()) >= _QUOTED_WORDS)
@@ -412,9 +424,7 @@ def purge_rows(
     counts.update(remove_words(connection, place.namespace_id, ids))
     for part in chunks(ids):
         connection.execute(delete(cases).where(cases.c.id.in_(part)))
-    rows = [
-        {"namespace_id": place.namespace_id, "seq": place.seq, "case_id": id_} for id_ in ids
-    ]
+    rows = [{"namespace_id": place.namespace_id, "seq": place.seq, "case_id": id_} for id_ in ids]
     if rows:
         connection.execute(insert(removals), rows)
     return counts
@@ -458,9 +468,7 @@ def _invalidate(connection: Connection, place: Place, found: dict[int, Case]) ->
         )
 
 
-def _remember(
-    connection: Connection, place: Place, going: Iterable[Case], receipt_id: int
-) -> None:
+def _remember(connection: Connection, place: Place, going: Iterable[Case], receipt_id: int) -> None:
     keys = {content_key(place.keys, place.namespace_id, case) for case in going}
     insert_new(
         connection,
@@ -489,4 +497,3 @@ def _still_held(
         if len(string.split()) <= _STILL_HELD_WORDS:
             held.update(scene.holders(string))
     return len(held - set(found))
-

@@ -43,8 +43,7 @@ from memory.rows import Place, chunks, content_key, ids_by_external_id
 from memory.schema import cases, forgotten, imports
 from memory.store import Store, insert_new
 from memory.vectors import Prepared, Shelf
-from memory.writing import AddOptions, place_cases
-from memory.writing import duplicate_of
+from memory.writing import AddOptions, duplicate_of, place_cases
 
 _STARTED = {"lines": 0, "finished": 0}
 _CHECK_BATCH = 1000  # lines whose external ids are looked up together

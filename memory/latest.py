@@ -40,7 +40,5 @@ def latest_first(ranked: Sequence[Case]) -> list[Case]:
     for case in ranked:
         groups.setdefault(slot(case), []).append(case)
     return [
-        case
-        for group in groups.values()
-        for case in sorted(group, key=holds_since, reverse=True)
+        case for group in groups.values() for case in sorted(group, key=holds_since, reverse=True)
     ]

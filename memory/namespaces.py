@@ -53,13 +53,10 @@ def last_change(connection: Connection) -> int:
     return int(connection.execute(select(func.max(change_sequence.c.value))).scalar_one())
 
 
-def changed_namespace(
-    connection: Connection, keys: Keys, name: str, style: str
-) -> NamespaceState:
+def changed_namespace(connection: Connection, keys: Keys, name: str, style: str) -> NamespaceState:
     """Make the namespace if need be and give it the next change as its version.
 
-    Args:
-        style: how a new namespace's full-text index cuts words.
+    `style` says how a new namespace's full-text index cuts words.
     """
     seq = next_change(connection)
     state = namespace_state(connection, keys, name)
@@ -78,9 +75,7 @@ def changed_namespace(
         id_ = int(made.scalar_one())
         lexical.create(connection, id_, style)
         return NamespaceState(id_, seq, seq)
-    connection.execute(
-        update(namespaces).where(namespaces.c.id == state.id).values(version=seq)
-    )
+    connection.execute(update(namespaces).where(namespaces.c.id == state.id).values(version=seq))
     return NamespaceState(state.id, seq, state.created_seq)
 
 

@@ -124,6 +124,12 @@ def change_receipt(connection: Connection, receipt: Receipt) -> None:
     )
 
 
+def erased_state(connection: Connection, uid: str) -> str:
+    """Whether the bytes of a receipt's cases are erased: `done` or `pending`."""
+    query = select(receipts.c.erased).where(receipts.c.uid == uid)
+    return str(connection.execute(query).scalar_one())
+
+
 def load_receipts(
     connection: Connection, keys: Keys, namespace: str | None, *, after: int = 0, limit: int = 100
 ) -> list[tuple[int, Receipt]]:

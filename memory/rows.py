@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """Where a write happens: a namespace, the number of the change, and what turns words to keys."""
+    """Where a write happens: namespace, number of the change, and what turns words to keys."""
 
     namespace_id: int
     seq: int
@@ -114,7 +114,7 @@ def lexical_entries(
                     texts.c.case_id >= page[0].id,
                     texts.c.case_id <= after,
                 )
-            ).tuples()
+            ).all()
         )
         yield [lexical.Entry(ids[case.id], spoken(case), _rest(case)) for case in page]
 
@@ -254,7 +254,7 @@ def _rest(case: NewCase) -> str:
 
 
 def _plan_words(plan: Any) -> list[str]:
-    """The texts in a plan. Inside JSON a line break is a backslash and a letter, and glues words."""
+    """The texts in a plan: inside JSON a line break is a backslash and a letter, glueing words."""
     if plan is None:
         return []
     if isinstance(plan, str):

@@ -15,15 +15,17 @@ from memory.checks import checked_text
 from memory.errors import InvalidInput, shown
 from memory.times import microseconds
 
-#: The cosine from which on a case is taken to say what a text says. A default, not a law: it depends
-#: on the encoder, and the dry run shows every score.
+#: The cosine from which on a case is taken to say what a text says. A default, not a law: it
+#: depends on the encoder; look at a dry run first.
 SEMANTIC = 0.8
 #: The share of the text's words that a case must hold.
 LEXICAL = 0.8
 
 
 def _check_ids(ids: object) -> None:
-    if not isinstance(ids, tuple) or any(isinstance(i, bool) or not isinstance(i, int) for i in ids):
+    if not isinstance(ids, tuple) or any(
+        isinstance(i, bool) or not isinstance(i, int) for i in ids
+    ):
         raise InvalidInput(f"ids = {shown(ids)}: must be a tuple of integers, such as (17,)")
 
 
@@ -121,7 +123,7 @@ class ByStrings:
 class ByDerivedFact:
     """A conclusion: the stored cases that state it, and enough sources to break its derivations.
 
-    With `keep_sources` only the conclusion goes, and the receipt says that it may be inferred again.
+    With `keep_sources` only the conclusion goes; the receipt says that it may be inferred again.
     """
 
     text: str | None = None

@@ -14,11 +14,11 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from memory import lexical
+from memory import runs as run_log
 from memory.backup import Told, receipts_of
 from memory.case import NewCase
 from memory.copying import id_counters, numbered_tables, raise_counters
 from memory.errors import ForeignBank
-from memory import runs as run_log
 from memory.forgetting import Request, gone_of, purge_rows
 from memory.namespaces import last_change, namespace_key, remove_namespace
 from memory.receipts import Receipt, store_receipt

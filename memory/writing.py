@@ -189,9 +189,7 @@ def patch_case(
             raised = changed_namespace(connection, store.keys, namespace, store.lexical)
             place = Place.of(store, raised.id, raised.version)
             if new.external_id is not None and new.external_id != old.external_id:
-                taken = ids_by_external_id(
-                    connection, store.keys, raised.id, [new.external_id]
-                )
+                taken = ids_by_external_id(connection, store.keys, raised.id, [new.external_id])
                 if taken:
                     raise already_stored(new.external_id)
             _overwrite(connection, place, old, new)
@@ -327,4 +325,3 @@ def _remember(
         "created_at": moment,
     }
     connection.execute(insert(idempotency), [row])
-

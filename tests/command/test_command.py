@@ -87,6 +87,7 @@ def test_a_search_is_lexical_and_filtered(filled):
     assert filled("search", "kettle", "-k", "0").status == 2
 
 
+@pytest.mark.slow
 def test_a_search_with_a_model_scores_by_it(filled, tiny_artifact, tiny_cosine_encoder):
     exact = filled("--json", "search", "boil the kettle", "--artifact", tiny_artifact, "-k", 2)
     assert exact.data["mode"] == "exact"

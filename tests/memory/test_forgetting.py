@@ -1,4 +1,4 @@
-"""Forgetting: what goes, what stays, what the receipt says. Numbers in brackets: see the docstrings.
+"""Forgetting: what goes, what stays, what the receipt says.
 
 Many of these are failures that users of other memories reported; each test says what they saw.
 """

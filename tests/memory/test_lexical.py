@@ -46,6 +46,13 @@ def bank(bank_location):
 
 
 @pytest.fixture
+def file_bank(tmp_path):
+    """Where the engine below makes no difference."""
+    with CaseBank.open(tmp_path / "bank.db") as opened:
+        yield opened
+
+
+@pytest.fixture
 def styled(bank_location, style):
     with CaseBank.open(bank_location, config=BankConfig(lexical=style)) as opened:
         yield opened
@@ -130,27 +137,27 @@ def test_plans_are_searched_and_the_rest_is_not(bank):
         assert holding(bank, word) == [1]
 
 
-def test_words_match_by_their_stems_case_and_width_aside(bank):
-    bank.add([NewCase("She related the RELATIONS of Straßen, ｆｕｌｌ　ｗｉｄｔｈ")])
+def test_words_match_by_their_stems_case_and_width_aside(file_bank):
+    file_bank.add([NewCase("She related the RELATIONS of Straßen, ｆｕｌｌ　ｗｉｄｔｈ")])
     for query in ("relate", "related", "STRASSEN", "full", "Relational"):
-        assert ids(bank.search_text(query)) == [1]
-    assert bank.search_text("strand") == []
+        assert ids(file_bank.search_text(query)) == [1]
+    assert file_bank.search_text("strand") == []
 
 
-def test_stop_words_count_only_where_there_is_nothing_else(bank):
-    bank.add([NewCase("the who"), NewCase("the harbour"), NewCase("a harbour")])
-    assert sorted(ids(bank.search_text("the harbour"))) == [2, 3]
-    assert ids(bank.search_text("the")) == [1, 2]
+def test_stop_words_count_only_where_there_is_nothing_else(file_bank):
+    file_bank.add([NewCase("the who"), NewCase("the harbour"), NewCase("a harbour")])
+    assert sorted(ids(file_bank.search_text("the harbour"))) == [2, 3]
+    assert ids(file_bank.search_text("the")) == [1, 2]
 
 
-def test_equal_scores_go_to_the_lower_id_also_after_updates(bank):
-    bank.add([NewCase(f"harbour {WORDS[i % 3 + 1]}") for i in range(30)])
+def test_equal_scores_go_to_the_lower_id_also_after_updates(file_bank):
+    file_bank.add([NewCase(f"harbour {WORDS[i % 3 + 1]}") for i in range(30)])
     for id_ in (3, 9, 6):
-        bank.update(id_, {"query": "harbour register again"})
-        bank.update(id_, {"query": f"harbour {WORDS[(id_ - 1) % 3 + 1]}"})
+        file_bank.update(id_, {"query": "harbour register again"})
+        file_bank.update(id_, {"query": f"harbour {WORDS[(id_ - 1) % 3 + 1]}"})
     for k in (1, 5, 10, 30, 100):
-        assert ids(bank.search_text("register", k)) == [1 + 3 * i for i in range(min(k, 10))]
-        assert ids(bank.search_text("harbour", k)) == list(range(1, min(k, 30) + 1))
+        assert ids(file_bank.search_text("register", k)) == [1 + 3 * i for i in range(min(k, 10))]
+        assert ids(file_bank.search_text("harbour", k)) == list(range(1, min(k, 30) + 1))
 
 
 def test_ties_beyond_the_rows_looked_at_first_still_go_to_the_lower_id(bank):
@@ -293,37 +300,37 @@ def test_operators_of_the_engines_are_plain_words(styled):
     assert styled.count() == 2
 
 
-def test_a_query_without_words_finds_nothing(bank):
-    bank.add([NewCase("harbour")])
+def test_a_query_without_words_finds_nothing(file_bank):
+    file_bank.add([NewCase("harbour")])
     for query in ("", "   ", "...", "🙂", "\n"):
-        assert bank.search_text(query) == []
+        assert file_bank.search_text(query) == []
 
 
-def test_a_query_of_100_000_characters_is_ranked_by_its_first_words(styled):
-    styled.add([NewCase("harbour"), NewCase("zebra")])
+def test_a_query_of_100_000_characters_is_ranked_by_its_first_words(file_bank):
+    file_bank.add([NewCase("harbour"), NewCase("zebra")])
     long = "harbour " + " ".join(f"word{i}" for i in range(12_000)) + " zebra"
     assert len(long) > 100_000
-    assert ids(styled.search_text(long)) == [1]
-    assert ids(styled.search_text("harbour " * 15_000)) == [1]
-    cutter = Cutter(b"x" * 32, 1, styled._store.lexical)
+    assert ids(file_bank.search_text(long)) == [1]
+    assert ids(file_bank.search_text("harbour " * 15_000)) == [1]
+    cutter = Cutter(b"x" * 32, 1, file_bank._store.lexical)
     assert len(cutter.ranked(long)) == MAX_TERMS
 
 
-def test_a_query_that_cannot_be_text_is_refused(bank):
-    bank.add([NewCase("harbour")])
+def test_a_query_that_cannot_be_text_is_refused(file_bank):
+    file_bank.add([NewCase("harbour")])
     with pytest.raises(InvalidInput, match="cannot be stored"):
-        bank.search_text("har\x00bour")
+        file_bank.search_text("har\x00bour")
     with pytest.raises(InvalidInput, match="cannot be stored"):
-        bank.search_text("harbour \ud800")
+        file_bank.search_text("harbour \ud800")
     with pytest.raises(InvalidInput, match="must be text"):
-        bank.search_text(17)
+        file_bank.search_text(17)
 
 
-def test_a_namespace_without_cases_gives_nothing(bank):
-    assert bank.search_text("harbour") == []
-    bank.add([NewCase("harbour")])
-    bank.update(1, {"query": "register"})
-    assert bank.search_text("harbour") == []
+def test_a_namespace_without_cases_gives_nothing(file_bank):
+    assert file_bank.search_text("harbour") == []
+    file_bank.add([NewCase("harbour")])
+    file_bank.update(1, {"query": "register"})
+    assert file_bank.search_text("harbour") == []
 
 
 # Chinese, Japanese, Korean, and pieces of words
@@ -408,11 +415,11 @@ def test_every_case_that_holds_a_string_is_among_the_candidates(styled):
         assert found == expected, string
 
 
-def test_a_string_without_letters_or_digits_cannot_be_told_from_the_index_of_words(bank):
-    bank.add(HELD)
-    assert holding(bank, "!?") is None
-    assert holding(bank, "🙂") is None
-    assert holding(bank, "") is None
+def test_a_string_without_letters_or_digits_cannot_be_told_from_the_index_of_words(file_bank):
+    file_bank.add(HELD)
+    assert holding(file_bank, "!?") is None
+    assert holding(file_bank, "🙂") is None
+    assert holding(file_bank, "") is None
 
 
 def test_candidates_for_strings_leave_nothing_out(styled):
@@ -502,20 +509,20 @@ def test_every_near_verbatim_copy_is_among_the_candidates(styled):
     assert pairs > 40
 
 
-def test_a_copy_may_lack_a_word_although_it_has_all_its_pieces(bank):
+def test_a_copy_may_lack_a_word_although_it_has_all_its_pieces(file_bank):
     # Why words could not find copies: those of the first are no longer all in the second.
     first = "internationalise, international, nationalise: " + "so it was told by the captain " * 2
     second = first.replace("internationalise, ", "")
     assert grams(" internationalise ") - grams(second) < grams(" internationalise ")
-    bank.add([NewCase(first), NewCase(second)])
-    assert (2 in alike(bank, first)) >= near_verbatim(first, second)
+    file_bank.add([NewCase(first), NewCase(second)])
+    assert (2 in alike(file_bank, first)) >= near_verbatim(first, second)
 
 
-def test_random_texts_are_no_candidates(styled):
+def test_random_texts_are_no_candidates(file_bank):
     rng = random.Random(11)
-    styled.add([NewCase(" ".join(rng.choices(WORDS, k=20))) for _ in range(300)])
-    case = styled.get([7])[0]
-    assert len(alike(styled, spoken(case))) < 30
+    file_bank.add([NewCase(" ".join(rng.choices(WORDS, k=20))) for _ in range(300)])
+    case = file_bank.get([7])[0]
+    assert len(alike(file_bank, spoken(case))) < 30
 
 
 # Coverage
@@ -620,12 +627,12 @@ def test_a_dropped_index_leaves_the_others(bank):
     assert ids(bank.search_text("harbour", namespace="two")) == [2]
 
 
-def test_a_bank_without_the_secret_of_its_index_says_so(bank):
-    bank.add([NewCase("harbour")])
-    with bank._store.write() as connection:
+def test_a_bank_without_the_secret_of_its_index_says_so(file_bank):
+    file_bank.add([NewCase("harbour")])
+    with file_bank._store.write() as connection:
         connection.execute(meta.delete().where(meta.c.key == SECRET))
     with pytest.raises(BankUnavailable, match="lost the row lexical_secret"):
-        bank.search_text("harbour")
+        file_bank.search_text("harbour")
 
 
 def test_no_word_stands_in_the_index(styled):

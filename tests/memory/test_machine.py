@@ -21,6 +21,7 @@ from tests.postgres import fresh_schema, postgres_server
 NAMESPACES = ("ann", "bob")
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "flint")
 TAGS = ("red", "blue")
+tags = st.sets(st.sampled_from(TAGS))
 words = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 spaces = st.sampled_from(NAMESPACES)
 
@@ -94,7 +95,9 @@ class Histories(RuleBasedStateMachine):
         ids = sorted(self.model.cases[namespace])
         return ids[choice % len(ids)] if ids else None
 
-    @rule(namespace=spaces, query=words, plan=st.none() | words, tags=st.sets(st.sampled_from(TAGS)))
+    @rule(
+        namespace=spaces, query=words, plan=st.none() | words, tags=st.sets(st.sampled_from(TAGS))
+    )
     def add(self, namespace: str, query: str, plan: str | None, tags: set[str]) -> None:
         self.names += 1
         case = NewCase(query, plan=plan, tags=tuple(sorted(tags)), external_id=f"e{self.names}")
