@@ -34,7 +34,7 @@ from memory.requests import (
 )
 from memory.rows import spoken
 from memory.scheduling import UPON_EVENT
-from memory.selectors import ByIds, ByStrings, Replacement, Selector
+from memory.selectors import ByDerivedFact, ByIds, ByStrings, Replacement, Selector
 from memory.times import now
 
 _FUSION = 60.0  # of reciprocal ranks (Cormack et al. 2009)
@@ -98,7 +98,6 @@ class Conversation:
             pending=tuple(self._waiting()),
             forgotten=Forgotten(key, digests),
         )
-        self._key = key
 
     def tell(self, turn: NewCase, *, wait: bool = True) -> Told:
         """Hear one turn: store it, or do what it asks.
@@ -139,23 +138,10 @@ class Conversation:
         )
 
     def _carry_out(self, plan: ForgetPlan, turn: NewCase, records: BankRecords) -> Receipt:
-        selectors: list[Selector] = [ByIds(tuple(current_ids(plan, records)))]
-        if plan.replacement is not None:
-            selectors.append(Replacement(ids=plan.ids or (0,), new=plan.replacement))
-        derived = [s for s in plan.selectors if type(s).__name__ == "ByDerivedFact"]
         if isinstance(plan.due, Event):
             event = {"digests": sorted(plan.due.digests), "needed": plan.due.needed}
             self._bank.schedule.happened(event, self._namespace)
-        forgotten = Forgotten(self._key)
-        forgotten.add((*plan.strings, *plan.names))
-        return self._bank.forget(
-            [*selectors, *derived],
-            namespace=self._namespace,
-            request=turn.query,
-            actor=self._actor,
-            strings=plan.strings,
-            echoes=[f"{size}:{digest}" for size, digest in forgotten.digests()],
-        )
+        return _forget(self._bank, self._namespace, plan, turn.query, records, self._actor)
 
     def _keep(self, plan: ForgetPlan, turn: NewCase) -> None:
         """Have the bank keep a plan that waits; what is due at a time leaves the listener."""
@@ -192,6 +178,59 @@ class Conversation:
                 strings=tuple(strings),
                 due=Event(frozenset(event["digests"]), float(event["needed"])),
             )
+
+
+def request(
+    bank: CaseBank,
+    words: str,
+    *,
+    namespace: str = DEFAULT_NAMESPACE,
+    resolver: Resolver | None = None,
+    actor: str | None = None,
+    dry_run: bool = False,
+) -> Receipt | Ambiguous | None:
+    """Carry out one request in plain words, without a conversation around it.
+
+    Returns:
+        What went (or would go); the candidates where it could mean several things; None where
+        nothing is asked to be forgotten, or only later (use a `Conversation` for that).
+    """
+    asked = resolver or RuleResolver(bank.secret_for("requests", namespace))
+    records = BankRecords(bank, namespace)
+    spoken_now = NewCase(words, kind="turn", created_at=now())
+    plan = asked.resolve(_remembered(0, spoken_now, 0), records)
+    if plan is None or isinstance(plan, Ambiguous):
+        return plan
+    if plan.due is not None or plan.empty:
+        return None
+    return _forget(bank, namespace, plan, words, records, actor, dry_run=dry_run)
+
+
+def _forget(
+    bank: CaseBank,
+    namespace: str,
+    plan: ForgetPlan,
+    words: str,
+    records: BankRecords,
+    actor: str | None,
+    *,
+    dry_run: bool = False,
+) -> Receipt:
+    selectors: list[Selector] = [ByIds(tuple(current_ids(plan, records)))]
+    if plan.replacement is not None:
+        selectors.append(Replacement(ids=plan.ids or (0,), new=plan.replacement))
+    selectors += [selector for selector in plan.selectors if isinstance(selector, ByDerivedFact)]
+    forgotten = Forgotten(bank.secret_for("requests", namespace))
+    forgotten.add((*plan.strings, *plan.names))
+    return bank.forget(
+        selectors,
+        namespace=namespace,
+        request=words,
+        actor=actor,
+        strings=plan.strings,
+        echoes=[f"{size}:{digest}" for size, digest in forgotten.digests()],
+        dry_run=dry_run,
+    )
 
 
 class BankRecords:

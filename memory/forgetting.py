@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from sqlalchemy import Connection, delete, insert, update
+from sqlalchemy import Connection, update
 
 from memory import runs
 from memory.case import Case, NewCase
@@ -39,22 +39,23 @@ from memory.receipts import (
     new_uid,
     store_receipt,
 )
+from memory.removing import drop_cases
 from memory.rows import (
     Place,
     cases_by_id,
     chunks,
     content_key,
     insert_cases,
-    remove_words,
     spoken,
 )
-from memory.schema import cases, forgotten, removals
+from memory.schema import cases, forgotten
 from memory.selecting import Scene, Selection, Similar, select_cases, texts_to_compare
 from memory.selectors import NAMES, Replacement, Selector
 from memory.sinks import Gone, Sinks
 from memory.store import Store, insert_new
 from memory.times import now
-from memory.vectors import Prepared, Shelf, detach
+from memory.vectors import Prepared, Shelf
+from memory.waiting import forget_waiting
 
 _ATTEMPTS = 3  # at selecting outside of the writer's turn
 #: What stays is searched for forgotten texts of at most so many words, if there are not too many.
@@ -311,8 +312,9 @@ class Forgetting:
         unreached: list[str] = []
         if found or gone.strings:
             asked = runs.runs_to_forget(connection, place.namespace_id, place.keys, gone)
-            for name, count in purge_rows(connection, place, found, asked).items():
+            for name, count in drop_cases(connection, place, sorted(found), asked).items():
                 counts[name] = counts.get(name, 0) + count
+            counts["scheduled"] = forget_waiting(connection, place.namespace_id, gone)
             files, missed = purge_exports(connection, place.namespace_id, gone)
             counts["exports"] = files
             from_sinks, silent = self._sinks.purge(gone)
@@ -412,22 +414,6 @@ class _Held:
         if any(near_verbatim(text, words) for words in near):
             return True
         return any(p in plain and holds(text, query) for p, query in self._quoted.items())
-
-
-def purge_rows(
-    connection: Connection, place: Place, found: dict[int, Case], asked: Sequence[int]
-) -> dict[str, int]:
-    """Delete cases and all that hangs on them, and some runs; how many rows of each layer went."""
-    ids = sorted(found)
-    counts = runs.purge(connection, place.namespace_id, ids, asked)
-    counts["vectors"] = detach(connection, ids)
-    counts.update(remove_words(connection, place.namespace_id, ids))
-    for part in chunks(ids):
-        connection.execute(delete(cases).where(cases.c.id.in_(part)))
-    rows = [{"namespace_id": place.namespace_id, "seq": place.seq, "case_id": id_} for id_ in ids]
-    if rows:
-        connection.execute(insert(removals), rows)
-    return counts
 
 
 def _closure(scene: Scene, start: set[int]) -> tuple[set[int], set[int]]:

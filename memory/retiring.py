@@ -19,12 +19,10 @@ from sqlalchemy import (
     cast,
     delete,
     func,
-    insert,
     select,
     update,
 )
 
-from memory import runs as run_log
 from memory.compaction import Budget, CaseUse, Policy, keep
 from memory.erasing import owe
 from memory.errors import NotFound
@@ -37,7 +35,8 @@ from memory.namespaces import (
     remove_namespace,
 )
 from memory.receipts import PENDING, Receipt, change_receipt, load_receipts, new_uid, store_receipt
-from memory.rows import Place, cases_by_id, chunks, remove_words
+from memory.removing import drop_cases
+from memory.rows import Place, cases_by_id, chunks
 from memory.schema import (
     case_tags,
     case_vectors,
@@ -59,7 +58,6 @@ from memory.schema import (
 from memory.sinks import Gone, Sinks
 from memory.store import Store
 from memory.times import now
-from memory.vectors import detach
 
 _PAGE = 1000
 
@@ -82,7 +80,9 @@ def compact(
         goes = [use.id for use in uses if use.id not in stays]
         freed = sum(use.size for use in uses if use.id not in stays)
         receipt = _receipt(namespace, "compact", actor, goes, {"bytes": freed}, dry_run)
-        if state is None or dry_run:
+        if state is None:
+            return replace(receipt, uid="")  # there is nowhere to keep it
+        if dry_run:
             return receipt
         if goes:
             receipt = _compacted(connection, store, namespace, receipt, sinks)
@@ -106,24 +106,6 @@ def _compacted(
         unreached.update(silent)
     owe(connection)
     return replace(receipt, counts=dict(counts), erased=PENDING, unreached=tuple(sorted(unreached)))
-
-
-def drop_cases(
-    connection: Connection, place: Place, ids: Sequence[int], run_ids: Sequence[int] = ()
-) -> dict[str, int]:
-    """Delete cases and the rows that are theirs; how many rows of each layer went.
-
-    Of the runs only those named go: that a case was dropped is no reason to forget who asked.
-    """
-    counts = dict(run_log.purge(connection, place.namespace_id, ids, run_ids))
-    counts["vectors"] = detach(connection, ids)
-    counts.update(remove_words(connection, place.namespace_id, ids))
-    for part in chunks(ids):
-        connection.execute(delete(cases).where(cases.c.id.in_(part)))
-    rows = [{"namespace_id": place.namespace_id, "seq": place.seq, "case_id": id_} for id_ in ids]
-    if rows:
-        connection.execute(insert(removals), rows)
-    return counts
 
 
 def case_uses(connection: Connection, namespace_id: int) -> Iterable[CaseUse]:

@@ -168,8 +168,8 @@ vectors = Table(
 case_vectors = Table(
     "case_vectors",
     TABLES,
-    Column("embedder_id", ForeignKey(embedders.c.id), primary_key=True),
     Column("case_id", ForeignKey(cases.c.id), primary_key=True),
+    Column("embedder_id", ForeignKey(embedders.c.id), primary_key=True),
     Column("vector_id", ForeignKey(vectors.c.id), nullable=False),
     Index("cases_of_vector", "vector_id"),
     sqlite_with_rowid=False,

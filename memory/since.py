@@ -19,10 +19,11 @@ from memory.backup import Told, receipts_of
 from memory.case import NewCase
 from memory.copying import id_counters, numbered_tables, raise_counters
 from memory.errors import ForeignBank
-from memory.forgetting import Request, gone_of, purge_rows
+from memory.forgetting import Request, gone_of
 from memory.namespaces import last_change, namespace_key, remove_namespace
 from memory.receipts import Receipt, store_receipt
-from memory.retiring import delete_rows, drop_cases
+from memory.removing import drop_cases
+from memory.retiring import delete_rows
 from memory.rows import Place, cases_by_id, chunks, rewrite_case
 from memory.schema import (
     cases,
@@ -241,7 +242,7 @@ def _purge(connection: Connection, place: Place, ids: Sequence[int]) -> None:
         found = cases_by_id(connection, place.namespace_id, "restored", part)
         gone = gone_of(Request((), "restored"), (), found.values())
         asked = run_log.runs_to_forget(connection, place.namespace_id, place.keys, gone)
-        purge_rows(connection, place, found, asked)
+        drop_cases(connection, place, sorted(found), asked)
 
 
 def _invalidate(connection: Connection, ids: Iterable[int], receipt: Receipt) -> None:

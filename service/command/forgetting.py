@@ -21,6 +21,7 @@ from memory import (
     Selector,
     rfc3339,
 )
+from memory.conversation import request
 from memory.times import microseconds
 from service.command.errors import CommandError
 from service.command.looking import CASE_COLUMNS, case_row
@@ -173,10 +174,8 @@ def _requested(args: argparse.Namespace, out: Output) -> int:
     """A request in plain words, which may turn out to mean one of several things."""
     (words,) = texts_of([args.request], "request")[:1]
     with opened(args) as (bank, _, _):
-        hear: Any = getattr(bank, "request", None)
-        if hear is None:
-            raise CommandError("this version hears no plain words; name it by --string or --text")
-        tried = hear(words, namespace=args.namespace, actor=actor_of(args), dry_run=True)
+        about: Any = {"namespace": args.namespace, "actor": actor_of(args)}
+        tried = request(bank, words, **about, dry_run=True)
         if not isinstance(tried, Receipt):
             candidates = list(getattr(tried, "candidates", ()))
             out.data({"ambiguous": tried is not None, "candidates": candidates})
@@ -195,7 +194,10 @@ def _requested(args: argparse.Namespace, out: Output) -> int:
             return 0
         if tried.ids:
             out.agreed(f"Forget {tried.count} cases of namespace {args.namespace!r}?", yes=args.yes)
-        show_receipt(hear(words, namespace=args.namespace, actor=actor_of(args)), out)
+        done = request(bank, words, **about)
+        if not isinstance(done, Receipt):
+            raise CommandError("the cases it meant have changed meanwhile; nothing was forgotten")
+        show_receipt(done, out)
     return 0
 
 

@@ -28,7 +28,7 @@ def test_everything_is_counted_where_it_is(bank_location):
         mine, other = bank.stats().namespaces
         assert (mine.name, mine.cases, mine.history, mine.scored) == ("default", 1, 1, 1)
         assert mine.by_kind == {"fact": 1}
-        assert mine.vectors == {"digest:whole": 1, "q": 1}
+        assert mine.vectors == {"digest:whole": 2, "q": 2}
         assert (mine.runs, mine.scored_runs, mine.receipts, mine.scheduled) == (2, 1, 2, 1)
         assert (other.name, other.cases, other.runs, other.receipts) == ("other", 1, 0, 0)
         assert mine.version > other.version
