@@ -5,12 +5,10 @@ with CaseBank.open("bank.db") as bank:
     bank.list()
 """
 
+from memory.arrays.block import Block
 from memory.bank import CaseBank
-from memory.block import Block
 from memory.case import KINDS, Case, NewCase
-from memory.compaction import Budget
 from memory.config import BankConfig
-from memory.erasing import ErasureState
 from memory.errors import (
     AlreadyScored,
     AlreadyStored,
@@ -29,14 +27,13 @@ from memory.errors import (
     NotFound,
     VersionConflict,
 )
-from memory.exporting import ExportReport
+from memory.exchange.exporting import ExportReport
+from memory.exchange.import_report import ImportReport, SkippedLine
+from memory.exchange.restoring import RestoreReport
 from memory.filters import CaseFilter
-from memory.import_report import ImportReport, SkippedLine
-from memory.outcome_log import OutcomeLogReport
-from memory.receipts import Receipt
-from memory.restoring import RestoreReport
-from memory.run_rows import Run, Shown
-from memory.selectors import (
+from memory.forgetting.compaction import Budget
+from memory.forgetting.receipts import Receipt
+from memory.forgetting.selectors import (
     ByDerivedFact,
     ByIds,
     BySource,
@@ -47,11 +44,14 @@ from memory.selectors import (
     Replacement,
     Selector,
 )
-from memory.sinks import Gone, Sink, Witness
-from memory.statistics import BankStats, NamespaceStats
+from memory.forgetting.sinks import Gone, Sink, Witness
+from memory.forgetting.verifying import Finding, Verification
+from memory.runs.outcome_log import OutcomeLogReport
+from memory.runs.run_rows import Run, Shown
+from memory.storage.erasing import ErasureState
+from memory.storage.statistics import BankStats, NamespaceStats
 from memory.times import microseconds, rfc3339
 from memory.types import CaseLike, Embedder
-from memory.verifying import Finding, Verification
 
 __all__ = [
     "KINDS",

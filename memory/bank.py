@@ -16,42 +16,42 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from memory import lexical
-from memory.backup import backup, write_receipts
-from memory.block import Block, Blocks
+from memory.arrays.block import Block, Blocks
+from memory.arrays.following import DatabaseFeed
+from memory.arrays.ranking import BlockRanker
+from memory.arrays.reembedding import Reembedding
+from memory.arrays.snapshot import Snapshots
 from memory.case import Case, NewCase
 from memory.checks import DEFAULT_NAMESPACE, checked_namespace
-from memory.compaction import Budget, Policy, named_policy
 from memory.config import BankConfig
-from memory.copying import Progress as CopyProgress
-from memory.erasing import EraseProgress, ErasureState, erase, pay
 from memory.errors import BankUnavailable, InvalidInput, NotFound, shown
-from memory.exporting import ExportReport, RowProgress, export_cases
+from memory.exchange.backup import backup, write_receipts
+from memory.exchange.exporting import ExportReport, RowProgress, export_cases
+from memory.exchange.import_report import ByteProgress, ImportOptions, ImportReport
+from memory.exchange.importing import import_file
+from memory.exchange.restoring import RestoreReport, restore
 from memory.filters import CaseFilter
-from memory.following import DatabaseFeed
-from memory.forgetting import Forgetting, Ranker, Request
-from memory.import_report import ByteProgress, ImportOptions, ImportReport
-from memory.importing import import_file
+from memory.forgetting.compaction import Budget, Policy, named_policy
+from memory.forgetting.forgetting import Forgetting, Ranker, Request
+from memory.forgetting.receipts import Receipt, load_receipts
+from memory.forgetting.retiring import compact, delete_namespace
+from memory.forgetting.scheduling import Schedule
+from memory.forgetting.selectors import BySpan, ByStrings, Selector
+from memory.forgetting.sinks import Sink, Sinks, Witness
+from memory.forgetting.verifying import Prober, Verification, verify_receipt, verify_strings
 from memory.latest import latest_first
-from memory.namespaces import namespace_names, namespace_state
-from memory.ranking import BlockRanker
-from memory.receipts import Receipt, load_receipts
-from memory.reembedding import Reembedding
-from memory.restoring import RestoreReport, restore
-from memory.retiring import compact, delete_namespace
-from memory.rows import cases_by_id, cases_where, count_where, newest_where
-from memory.runs import RunLog
-from memory.scheduling import Schedule
-from memory.selectors import BySpan, ByStrings, Selector
-from memory.sinks import Sink, Sinks, Witness
-from memory.snapshot import Snapshots
-from memory.statistics import BankStats, bank_stats
-from memory.store import Store
+from memory.runs.log import RunLog
+from memory.storage.copying import Progress as CopyProgress
+from memory.storage.erasing import EraseProgress, ErasureState, erase, pay
+from memory.storage.namespaces import namespace_names, namespace_state
+from memory.storage.rows import cases_by_id, cases_where, count_where, newest_where
+from memory.storage.statistics import BankStats, bank_stats
+from memory.storage.store import Store
+from memory.storage.vectors import Progress, drop_embedder
+from memory.storage.writing import AddOptions, add_cases, patch_case
+from memory.text import lexical
 from memory.times import microseconds
 from memory.types import Embedder
-from memory.vectors import Progress, drop_embedder
-from memory.verifying import Prober, Verification, verify_receipt, verify_strings
-from memory.writing import AddOptions, add_cases, patch_case
 
 #: The most cases `list` gives at once.
 MAX_PAGE = 10_000
@@ -410,7 +410,7 @@ class CaseBank:
         progress: ByteProgress | None = None,
         batch_size: int | None = None,
     ) -> ImportReport:
-        """As `import_jsonl`, of a Parquet file; `memory.parquet` describes the columns.
+        """As `import_jsonl`, of a Parquet file; `memory.exchange.parquet` describes the columns.
 
         Rows are numbered from 1, as lines are.
 
@@ -457,7 +457,7 @@ class CaseBank:
         where: CaseFilter | None = None,
         progress: RowProgress | None = None,
     ) -> ExportReport:
-        """As `export_jsonl`, as a Parquet file; `memory.parquet` describes the columns.
+        """As `export_jsonl`, as a Parquet file; `memory.exchange.parquet` describes the columns.
 
         Raises:
             BankUnavailable: the file cannot be written, or pyarrow is not installed.
@@ -512,7 +512,8 @@ class CaseBank:
         """Forget what selectors mean, everything derived from it, and every near-verbatim copy.
 
         Args:
-            what: one selector or several of `memory.selectors`; several mean all that any means.
+            what: one selector or several of `memory.forgetting.selectors`; several mean all that
+                any means.
             namespace: where; nothing else is touched.
             mode: `purge`: gone from every table, index, array and file of ours. `invalidate`: kept
                 as history, never retrieved.
@@ -602,7 +603,7 @@ class CaseBank:
         dry_run: bool = False,
         actor: str | None = None,
     ) -> Receipt:
-        """Keep what fits a budget, by falling value; `memory.compaction` has the policies.
+        """Keep what fits a budget, by falling value; policies: `memory.forgetting.compaction`.
 
         What goes may be stored again, and what was derived from it stays: this saves room, it does
         not forget.

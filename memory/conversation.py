@@ -19,7 +19,9 @@ from typing import Any
 from memory.bank import CaseBank
 from memory.case import Case, NewCase
 from memory.checks import DEFAULT_NAMESPACE
-from memory.receipts import Receipt
+from memory.forgetting.receipts import Receipt
+from memory.forgetting.scheduling import UPON_EVENT
+from memory.forgetting.selectors import ByDerivedFact, ByIds, ByStrings, Replacement, Selector
 from memory.requests import (
     Ambiguous,
     Event,
@@ -32,9 +34,7 @@ from memory.requests import (
     RuleResolver,
     current_ids,
 )
-from memory.rows import spoken
-from memory.scheduling import UPON_EVENT
-from memory.selectors import ByDerivedFact, ByIds, ByStrings, Replacement, Selector
+from memory.storage.rows import spoken
 from memory.times import now
 
 _FUSION = 60.0  # of reciprocal ranks (Cormack et al. 2009)

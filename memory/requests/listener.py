@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass, replace
 
 from memory.case import NewCase
+from memory.forgetting.selectors import Replacement
 from memory.requests.echoes import Forgotten
 from memory.requests.mentions import holds_any
 from memory.requests.plan import Ambiguous, Event, ForgetPlan, RecordView, Remembered, Resolver
-from memory.selectors import Replacement
 
 _COMPLETED = re.compile(
     r"\b(?:deletion|cleanup|clean-up|removal|purge)s?\s+(?:is |are |was |now )?(?:complete"

@@ -20,6 +20,14 @@ from typing import Any, TypeAlias
 
 from memory.case import NewCase
 from memory.errors import InvalidInput, shown
+from memory.forgetting.selectors import (
+    ByDerivedFact,
+    ByIds,
+    BySpan,
+    ByStrings,
+    Replacement,
+    Selector,
+)
 from memory.requests.errors import InventedTarget, ResolverFailed
 from memory.requests.mentions import mention
 from memory.requests.plan import (
@@ -33,7 +41,6 @@ from memory.requests.plan import (
 )
 from memory.requests.targets import holders
 from memory.requests.wording import TRIGGER
-from memory.selectors import ByDerivedFact, ByIds, BySpan, ByStrings, Replacement, Selector
 from memory.times import microseconds, rfc3339
 
 #: Messages as the chat endpoints take them -> the text of the answer.

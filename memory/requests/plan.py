@@ -15,8 +15,8 @@ from enum import StrEnum
 from typing import Protocol, TypeAlias
 
 from memory.case import NewCase
+from memory.forgetting.selectors import ByIds, Selector
 from memory.requests.words import content_stems
-from memory.selectors import ByIds, Selector
 
 
 class Kind(StrEnum):

@@ -12,6 +12,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from memory.case import KINDS, NewCase
+from memory.forgetting.selectors import (
+    ByDerivedFact,
+    ByIds,
+    BySpan,
+    ByStrings,
+    ByTag,
+    Replacement,
+    Selector,
+)
 from memory.requests.categories import asks_for_all, category
 from memory.requests.lookup import Targets
 from memory.requests.mentions import holds_any, mention
@@ -21,7 +30,6 @@ from memory.requests.targets import find, holders
 from memory.requests.values import values_in
 from memory.requests.wish import Act, Wish, recognise
 from memory.requests.words import content_stems, sentences, words
-from memory.selectors import ByDerivedFact, ByIds, BySpan, ByStrings, ByTag, Replacement, Selector
 
 _DERIVED = re.compile(
     r"\b(?:conclusions?|conclud\w+|inferences?|infer(?:red)?|deduc\w+|guess(?:ed|es)?|figured out"

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from memory import CaseBank
-from memory.import_report import ON_BAD_LINE, ON_FORGOTTEN
-from memory.writing import ON_DUPLICATE
+from memory.exchange.import_report import ON_BAD_LINE, ON_FORGOTTEN
+from memory.storage.writing import ON_DUPLICATE
 from service.command.errors import CommandError
 from service.command.opening import is_there, location_of, opened
 from service.command.options import add_filter, add_models, filter_of

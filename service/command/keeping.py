@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from memory import Budget, rfc3339
-from memory.compaction import POLICIES
+from memory.forgetting.compaction import POLICIES
 from memory.times import microseconds
 from service.command.errors import CommandError
 from service.command.forgetting import show_receipt

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memory import Case, CaseFilter, Receipt, rfc3339
-from memory.ranking import BlockRanker
+from memory.arrays.ranking import BlockRanker
 from service.command.errors import CommandError
 from service.command.opening import Opened, opened
 from service.command.options import add_filter, add_models, filter_of

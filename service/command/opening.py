@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from memory import CaseBank
-from memory.database.sqlite import file_of
-from memory.store import is_postgres
+from memory.storage.database.sqlite import file_of
+from memory.storage.store import is_postgres
 from service.command.errors import CommandError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from memory.feed import UNKNOWN_TIME, Batch, Changes, Columns
+from memory.arrays.feed import UNKNOWN_TIME, Batch, Changes, Columns
 from tests.memory.embedders import Digests
 
 

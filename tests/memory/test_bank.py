@@ -244,7 +244,7 @@ def test_an_export_replaces_a_file_whole(bank, tmp_path):
 
 
 def test_an_export_of_many_pages_is_one_snapshot(bank, tmp_path, monkeypatch):
-    monkeypatch.setattr("memory.exporting._PAGE", 2)
+    monkeypatch.setattr("memory.exchange.exporting._PAGE", 2)
     bank.add([NewCase(f"q{i}") for i in range(5)])
     bank.add([NewCase("not mine")], namespace="other")
     assert bank.export_jsonl(tmp_path / "five.jsonl").written == 5

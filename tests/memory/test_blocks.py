@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from memory import BankBusy, BankConfig, CaseBank, EmbeddingFailed, NewCase
-from memory.block import Blocks
+from memory.arrays.block import Blocks
 from tests.memory.embedders import Broken, Digests
 from tests.memory.feeds import FakeFeed, assert_holds, roles
 

@@ -8,9 +8,9 @@ import threading
 import numpy as np
 import pytest
 
-from memory.chunks import CHUNK_ROWS, FIRST_ROWS, Chunks, Lease, Places, grown, leased
-from memory.feed import UNKNOWN_TIME, Batch, Columns
-from memory.table import Table
+from memory.arrays.chunks import CHUNK_ROWS, FIRST_ROWS, Chunks, Lease, Places, grown, leased
+from memory.arrays.feed import UNKNOWN_TIME, Batch, Columns
+from memory.arrays.table import Table
 
 
 def batch_of(cases, *, stamp=1, live=None, dim=2):

@@ -19,7 +19,7 @@ from memory import (
     NotFound,
     Shown,
 )
-from memory.compaction import (
+from memory.forgetting.compaction import (
     POLICIES,
     CaseUse,
     best_outcome,

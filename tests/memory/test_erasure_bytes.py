@@ -15,7 +15,7 @@ import re
 import pytest
 
 from memory import BankConfig, ByIds, CaseBank, NewCase
-from memory.database.sqlite import driver
+from memory.storage.database.sqlite import driver
 
 #: A secret word of a case: the letter, and 15 digits of a digest.
 SECRET = re.compile(rb"(?=(q[0-9a-f]{15}))")
@@ -120,19 +120,19 @@ def test_no_forgotten_word_is_in_any_byte_of_the_files(tmp_path, style):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("share", [0.5, 0.9])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_no_forgotten_word_is_in_any_byte_after_a_long_history(tmp_path, seed, share):
     # Rows must neither grow nor go: most of a table deleted makes SQLite join its pages, which
     # leaves copies of rows in their gaps, beyond the reach of a later deletion.
     with CaseBank.open(tmp_path / "bank.db") as bank:
         history = History(bank, seed)
-        history.add(1000)
-        for _ in range(3):
-            history.change(40)
+        history.add(600)
+        for _ in range(2):
+            history.change(30)
             history.forget(share)
             history.check(tmp_path)
-            history.add(250)
+            history.add(200)
         history.forget(share)
     history.check(tmp_path)
 
@@ -145,8 +145,8 @@ def test_no_separator_of_the_index_is_a_word(tmp_path):
     with CaseBank.open(tmp_path / "bank.db") as bank:
         history = History(bank, seed=3)
         history.vocabulary = ["word"]
-        history.add(4000, batch=500)
-        history.forget(0.5, batch=400)
+        history.add(1500, batch=500)
+        history.forget(0.4, batch=300)
         connection = driver().connect(tmp_path / "bank.db")
         try:
             terms = connection.execute("SELECT CAST(term AS TEXT) FROM lexical_1_idx").fetchall()

@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from memory import BankBusy, BankUnavailable, CaseBank, InvalidInput, NewCase, NotFound, Shown
-from memory.exporting import ExportedRow, exports_of, purge_export, purge_exports
+from memory.exchange.exporting import ExportedRow, exports_of, purge_export, purge_exports
 from memory.filters import CaseFilter
-from memory.namespaces import changed_namespace, namespace_state
-from memory.schema import cases, exports, removals
-from memory.sinks import Gone
+from memory.forgetting.sinks import Gone
+from memory.storage.namespaces import changed_namespace, namespace_state
+from memory.storage.schema import cases, exports, removals
 
 FORMATS = ("jsonl", "parquet")
 
@@ -106,7 +106,7 @@ def test_history_cannot_be_exported_as_if_it_were_alive(bank, tmp_path):
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_pages_of_an_export_are_one_snapshot(bank, tmp_path, monkeypatch, format_):
-    monkeypatch.setattr("memory.exporting._PAGE", 2)
+    monkeypatch.setattr("memory.exchange.exporting._PAGE", 2)
     bank.add([NewCase(f"q{i}") for i in range(5)])
 
     def write_meanwhile(done, total):

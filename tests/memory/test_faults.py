@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import make_url, text
 
 from memory import BankBusy, BankConfig, BankUnavailable, CaseBank, ForeignBank, NewCase
-from memory.database.postgres import LOCK_CLASS
-from memory.erasing import owed
+from memory.storage.database.postgres import LOCK_CLASS
+from memory.storage.erasing import owed
 from tests.memory.embedders import Digests
 
 ROOT = Path(__file__).resolve().parents[2]

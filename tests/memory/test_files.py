@@ -19,7 +19,7 @@ from memory import (
     InvalidInput,
     NewCase,
 )
-from memory.database.sqlite import driver
+from memory.storage.database.sqlite import driver
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -27,7 +27,7 @@ from memory import (
     Shown,
 )
 from memory.errors import InvalidInput, NotFound
-from memory.rows import all_words
+from memory.storage.rows import all_words
 from memory.times import microseconds
 from tests.memory.embedders import Digests
 

@@ -20,10 +20,10 @@ from memory import (
     InvalidInput,
     NewCase,
 )
-from memory.jsonl import read_lines
-from memory.namespaces import changed_namespace
-from memory.rows import content_key
-from memory.schema import forgotten, receipts
+from memory.exchange.jsonl import read_lines
+from memory.storage.namespaces import changed_namespace
+from memory.storage.rows import content_key
+from memory.storage.schema import forgotten, receipts
 from tests.memory.embedders import Digests
 
 
@@ -192,7 +192,7 @@ def test_a_file_without_cases_is_an_error(bank, tmp_path, content):
 
 
 def test_a_line_without_end_is_not_read_into_memory(bank, tmp_path, monkeypatch):
-    monkeypatch.setattr("memory.jsonl.MAX_LINE_BYTES", 2**20)
+    monkeypatch.setattr("memory.exchange.jsonl.MAX_LINE_BYTES", 2**20)
     path = tmp_path / "huge.jsonl"
     huge = b'{"query": "' + b"x" * (3 * 2**20) + b'"}\n'
     path.write_bytes(b'{"query": "a"}\n' + huge + b'{"query": "b"}\n' + huge[:-1])
@@ -310,7 +310,7 @@ def test_a_file_finished_by_another_process_meanwhile_is_not_added_twice(
                 other[0] = second.import_jsonl(path)
         return read_lines(file)
 
-    monkeypatch.setattr("memory.importing.read_lines", read_lines_after_another_import)
+    monkeypatch.setattr("memory.exchange.importing.read_lines", read_lines_after_another_import)
     report = bank.import_jsonl(path)
     assert (other[0].added, report.added, report.resumed) == (2, 0, 2)
     assert bank.count() == 2
@@ -685,7 +685,7 @@ def test_an_export_can_be_imported(bank, file_of, tmp_path):
 
 @pytest.mark.real_data
 @pytest.mark.parametrize(
-    ("name", "cases", "won"), [("memory.jsonl", 1278, 897), ("dummy_memo.jsonl", 8, 4)]
+    ("name", "cases", "won"), [("memory.exchange.jsonl", 1278, 897), ("dummy_memo.jsonl", 8, 4)]
 )
 def test_the_public_banks_of_memento_are_read_whole(tmp_path, shared_data, name, cases, won):
     path = shared_data / "memento" / name

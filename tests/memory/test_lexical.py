@@ -19,13 +19,13 @@ from memory import (
     NewCase,
     lexical,
 )
-from memory.lexical import SECRET
-from memory.matching import coverage, grams, holds, near_verbatim, word_list
-from memory.namespaces import namespace_state
-from memory.rows import all_words, cases_where, remove_words, spoken
-from memory.schema import cases, meta, texts
-from memory.stemming import stem
-from memory.tokens import MAX_TERMS, Cutter, Entry
+from memory.storage.namespaces import namespace_state
+from memory.storage.rows import all_words, cases_where, remove_words, spoken
+from memory.storage.schema import cases, meta, texts
+from memory.text.lexical import SECRET
+from memory.text.matching import coverage, grams, holds, near_verbatim, word_list
+from memory.text.stemming import stem
+from memory.text.tokens import MAX_TERMS, Cutter, Entry
 
 WORDS = [
     *("harbour", "register", "captain", "engine", "ledger"),

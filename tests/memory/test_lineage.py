@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from memory import ByDerivedFact, ByIds, CaseBank, NewCase
 from memory.config import BankConfig
-from memory.lineage import children, descendants, parents, roots, smallest_cut
-from memory.namespaces import namespace_state
-from memory.store import Store
+from memory.forgetting.lineage import children, descendants, parents, roots, smallest_cut
+from memory.storage.namespaces import namespace_state
+from memory.storage.store import Store
 
 
 def cut_by_trying_all(derivations, cost=None):

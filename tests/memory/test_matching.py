@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 
 from memory.keys import normal_form
-from memory.matching import (
+from memory.text.matching import (
     ALIKE,
     content_words,
     coverage,
@@ -20,8 +20,8 @@ from memory.matching import (
     share_held,
     word_list,
 )
-from memory.sketch import BANDS, Sketcher
-from memory.stemming import stem
+from memory.text.sketch import BANDS, Sketcher
+from memory.text.stemming import stem
 
 
 @pytest.mark.parametrize(

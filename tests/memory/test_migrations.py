@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 from sqlalchemy import delete, insert, inspect, select, text
 
-from memory import BankConfig, CaseBank, ForeignBank, NewCase, lexical
-from memory.database.postgres import PostgresDatabase
-from memory.database.sqlite import SqliteDatabase
-from memory.erasing import owed
-from memory.migrations import format_1, upgrade
-from memory.namespaces import namespace_state
-from memory.rows import all_words, spoken
-from memory.schema import TABLES, case_tags, cases, lineage, meta, texts, vectors
-from memory.store import Store
+from memory import BankConfig, CaseBank, ForeignBank, NewCase
+from memory.storage.database.postgres import PostgresDatabase
+from memory.storage.database.sqlite import SqliteDatabase
+from memory.storage.erasing import owed
+from memory.storage.migrations import format_1, upgrade
+from memory.storage.namespaces import namespace_state
+from memory.storage.rows import all_words, spoken
+from memory.storage.schema import TABLES, case_tags, cases, lineage, meta, texts, vectors
+from memory.storage.store import Store
+from memory.text import lexical
 from tests.memory.embedders import Digests
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +38,8 @@ with CaseBank.open(sys.argv[1]) as bank:
 
 KILLED = """
 import os, signal, sys
-from memory import CaseBank, lexical
+from memory import CaseBank
+from memory.text import lexical
 add, calls = lexical.add, []
 def dying(*arguments):
     calls.append(1)

@@ -21,10 +21,10 @@ from memory import (
     Shown,
     runs,
 )
-from memory.namespaces import namespace_state
-from memory.schema import cases, exports, run_texts
-from memory.schema import runs as run_rows
-from memory.sinks import Gone
+from memory.forgetting.sinks import Gone
+from memory.storage.namespaces import namespace_state
+from memory.storage.schema import cases, exports, run_texts
+from memory.storage.schema import runs as run_rows
 
 
 @pytest.fixture
@@ -307,7 +307,7 @@ def test_a_log_of_nothing_is_an_empty_file_and_of_nowhere_an_error(small, tmp_pa
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_log_is_that_of_a_model_in_plain_python(bank_location, tmp_path, monkeypatch, seed):
     """Random runs, scores, updates and purges against dictionaries; pages of three runs."""
-    monkeypatch.setattr("memory.outcome_log._PAGE", 3)
+    monkeypatch.setattr("memory.runs.outcome_log._PAGE", 3)
     random_ = random.Random(seed)
     with CaseBank.open(bank_location) as bank:
         ids = bank.add([NewCase(f"case {i}", plan=f"plan {i}") for i in range(8)])

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-import memory.scheduling
+import memory.forgetting.scheduling
 from memory import (
     ByDerivedFact,
     ByIds,
@@ -22,7 +22,7 @@ from memory import (
     NotFound,
     Replacement,
 )
-from memory.selectors import selector_from_json, selector_to_json
+from memory.forgetting.selectors import selector_from_json, selector_to_json
 
 PHONE = "415-555-0186"
 PAST, NOON, FUTURE = "2020-01-01T00:00:00Z", "2030-06-01T12:00:00Z", "2099-01-01T00:00:00Z"
@@ -137,14 +137,14 @@ def test_one_that_fails_goes_on_waiting_and_keeps_no_other_back(bank, monkeypatc
     bank.add([NewCase("first"), NewCase("second")])
     broken = bank.schedule.add(ByStrings(("first",)), PAST)
     bank.schedule.add(ByStrings(("second",)), NOON)
-    real = memory.scheduling.selector_from_json
+    real = memory.forgetting.scheduling.selector_from_json
 
     def unreadable(row):
         if row["strings"] == ["first"]:
             raise InvalidInput("not a selector of this version")
         return real(row)
 
-    monkeypatch.setattr(memory.scheduling, "selector_from_json", unreadable)
+    monkeypatch.setattr(memory.forgetting.scheduling, "selector_from_json", unreadable)
     with pytest.raises(InvalidInput, match="of this version"):
         bank.schedule.run(FUTURE)
     assert [due.id for due in bank.schedule.waiting()] == [broken]

@@ -11,9 +11,9 @@ import zlib
 import numpy as np
 import pytest
 
-from memory.block import Blocks
+from memory.arrays.block import Blocks
+from memory.arrays.snapshot import Snapshots
 from memory.errors import BankUnavailable, InvalidInput
-from memory.snapshot import Snapshots
 from tests.memory.embedders import Digests
 from tests.memory.feeds import FakeFeed, assert_holds, roles
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from memory import InvalidInput
+from memory.forgetting.selectors import ByIds, ByStrings
 from memory.requests import (
     Ambiguous,
     ChatEndpoint,
@@ -20,7 +21,6 @@ from memory.requests import (
     LLMResolver,
     ResolverFailed,
 )
-from memory.selectors import ByIds, ByStrings
 from tests.requests.talk import KEY, asks, told
 
 VIEW = told("My cell is 415-555-0186.", "I like tea.", "Call 415-555-0186.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from memory.forgetting.selectors import ByDerivedFact, ByIds, BySpan, ByStrings, Replacement
 from memory.requests import Ambiguous, Event, ForgetPlan, Kind, PlainView, RuleResolver
-from memory.selectors import ByDerivedFact, ByIds, BySpan, ByStrings, Replacement
 from tests.requests.talk import ASKED, DAY, KEY, asks, forgotten, plan, resolved, told
 
 

@@ -1,0 +1,1 @@
+"""What a search reads: pictures of a namespace in memory, following the database."""

@@ -1,0 +1,1 @@
+"""Cases coming in and going out: files, backups, restores."""

@@ -1,0 +1,1 @@
+"""From what a request names to its absence, with a receipt."""

@@ -1,0 +1,1 @@
+"""Which cases were shown for which query, and how that ended."""

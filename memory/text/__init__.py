@@ -1,0 +1,1 @@
+"""Words: the full-text index, and when two texts say the same."""
