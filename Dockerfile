@@ -20,7 +20,7 @@ COPY memory memory
 COPY retriever retriever
 COPY service service
 RUN --mount=type=cache,target=/var/cache/pip \
-    PIP_CACHE_DIR=/var/cache/pip /opt/venv/bin/pip install -c constraints.txt ".[cpu,serve]"
+    PIP_CACHE_DIR=/var/cache/pip /opt/venv/bin/pip install -c constraints.txt ".[cpu,serve,postgres]"
 
 # The CUDA libraries of torch, ONNX Runtime and FAISS come with their wheels; the base brings what the
 # driver expects, and Python 3.12.
@@ -39,7 +39,7 @@ COPY memory memory
 COPY retriever retriever
 COPY service service
 RUN --mount=type=cache,target=/var/cache/pip \
-    PIP_CACHE_DIR=/var/cache/pip /opt/venv/bin/pip install -c constraints.txt ".[gpu,serve]"
+    PIP_CACHE_DIR=/var/cache/pip /opt/venv/bin/pip install -c constraints.txt ".[gpu,serve,postgres]"
 
 FROM python:3.11-slim AS cpu
 RUN useradd --system --create-home --uid 10001 precedent \

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import retriever
-from memory import CaseBank
+from memory import BankConfig, CaseBank
 from retriever.embedders import CaseProjector, QueryEmbedder
 from retriever.searcher import Searcher
 from service.config import BankSection, ServeConfig
@@ -32,6 +32,7 @@ def built(config: ServeConfig) -> Iterator[ServiceState]:
         config.bank.url,
         embeddings=None if encoder is None else QueryEmbedder(encoder),
         projections=CaseProjector(scorer),
+        config=BankConfig(vectors=config.bank.vectors),
     )
     with bank:
         _import(bank, config.bank)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from memory import BankConfig
 from memory.bank import MAX_PAGE
 from retriever.device import Device
 from retriever.scorer import ENGINES
@@ -29,13 +30,15 @@ class IndexConfig:
 class BankSection:
     """Where the cases are."""
 
-    url: str = "data/bank.sqlite"  # a SQLite file, or a database URL
+    url: str = "data/bank.sqlite"  # a SQLite file, or a postgresql:// URL
+    vectors: str = "float32"  # how vectors are stored and held: float32 | float16
     cases: str | None = None  # a JSONL file, imported at start; the same file only once
     namespace: str = "default"  # of the imported cases
     on_bad_line: str = "error"
 
     def __post_init__(self) -> None:
         _named("bank.url", self.url)
+        BankConfig(vectors=self.vectors)
         _named("bank.cases", self.cases)
         _named("bank.namespace", self.namespace)
         require(
