@@ -20,13 +20,13 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     and_,
-    cast,
     delete,
     func,
     insert,
-    literal,
+    literal_column,
     or_,
     select,
+    union_all,
 )
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import TSQUERY, TSVECTOR
@@ -35,6 +35,8 @@ from memory.text.tokens import Groups, Phrase, Row
 
 _POSITIONS, _OF_ONE = 16_383, 255
 _LEXEMES = 40_000  # 10 digits and 4 to 6 bytes more each: well below a megabyte
+
+_FEW = 4  # terms that are asked for together
 
 WHOLE, NO_PHRASES, CUT_OFF = 0, 1, 2
 
@@ -57,6 +59,13 @@ _WORDS = Table(
     Column("marks", TSVECTOR),
     Column("missing", SmallInteger),
 )
+
+
+_COLUMNS = {
+    "text": (_WORDS.c.words, _WORDS.c.rest),
+    "words": (_WORDS.c.words,),
+    "marks": (_WORDS.c.marks,),
+}
 
 
 class PostgresIndex:
@@ -110,7 +119,14 @@ class PostgresIndex:
 
     def holders(self, groups: Groups) -> Select[tuple[int]]:
         """The rows in which every group may hold, as (text_id)."""
-        held = and_(*(or_(*map(_held, group)) for group in groups))
+        if len(groups) == 1 and len(groups[0]) > _FEW:
+            # Without statistics, many rare terms in one question look like most of the table.
+            parts = [self._holders([[phrase]]) for phrase in groups[0]]
+            return select(union_all(*parts).subquery().c.text_id).distinct()
+        return self._holders(groups)
+
+    def _holders(self, groups: Groups) -> Select[tuple[int]]:
+        held = and_(*map(_held, groups))
         return select(_WORDS.c.text_id).where(self._mine, or_(held, _WORDS.c.missing == CUT_OFF))
 
     def stored(self) -> Iterator[tuple[int, Any]]:
@@ -160,17 +176,20 @@ def _lexemes(stored: str) -> dict[str, list[int]]:
     }
 
 
-def _held(phrase: Phrase) -> ColumnElement[bool]:
-    all_of = _query(" & ".join(phrase.tokens))
-    if phrase.where == "marks":
-        return _WORDS.c.marks.op("@@")(all_of)
-    in_a_row = _query(" <-> ".join(phrase.tokens))
-    columns = (_WORDS.c.words, _WORDS.c.rest)
-    exact = or_(*(column.op("@@")(in_a_row) for column in columns))
-    if len(phrase.tokens) == 1:
-        return exact
-    loose = or_(*(column.op("@@")(all_of) for column in columns))
-    return or_(exact, and_(_WORDS.c.missing > WHOLE, loose))
+def _held(group: Sequence[Phrase]) -> ColumnElement[bool]:
+    """Whether any phrase of a group may be held, asked once for all phrases of a column."""
+    questions: list[ColumnElement[bool]] = []
+    for where, columns in _COLUMNS.items():
+        phrases = [phrase.tokens for phrase in group if phrase.where == where]
+        if not phrases:
+            continue
+        exact = _query(" | ".join(f"({' <-> '.join(tokens)})" for tokens in phrases))
+        questions += [column.op("@@")(exact) for column in columns]
+        if any(len(tokens) > 1 for tokens in phrases):
+            loose = _query(" | ".join(f"({' & '.join(tokens)})" for tokens in phrases))
+            found = or_(*(column.op("@@")(loose) for column in columns))
+            questions.append(and_(_WORDS.c.missing > WHOLE, found))
+    return or_(*questions)
 
 
 def _any_of(terms: Sequence[Phrase]) -> ColumnElement[Any]:
@@ -178,5 +197,6 @@ def _any_of(terms: Sequence[Phrase]) -> ColumnElement[Any]:
 
 
 def _query(tokens: str) -> ColumnElement[Any]:
-    # Tokens are letters and digits only: nothing in them is an operator.
-    return cast(literal(tokens), TSQUERY)
+    # Tokens are letters and digits only: nothing in them is an operator or ends a text. They are
+    # written out: a prepared statement would be planned without them, and read the whole table.
+    return literal_column(f"CAST('{tokens}' AS tsquery)", TSQUERY)

@@ -40,6 +40,7 @@ _STEP_3 = (
     ("ful", ""),
     ("ness", ""),
 )
+_ANY_OF_2, _ANY_OF_3 = (tuple(suffix for suffix, _ in step) for step in (_STEP_2, _STEP_3))
 _STEP_4 = (
     *("ement", "ance", "ence", "able", "ible", "ment", "ant", "ent", "ism", "ate", "iti", "ous"),
     *("ive", "ize", "ion", "al", "er", "ic", "ou"),
@@ -53,8 +54,8 @@ def stem(word: str) -> str:
     word = _past_and_progressive(_plural(word))
     if word.endswith("y") and _has_vowel(word[:-1]):
         word = word[:-1] + "i"
-    word = _swapped(word, _STEP_2)
-    word = _swapped(word, _STEP_3)
+    word = _swapped(word, _STEP_2, _ANY_OF_2)
+    word = _swapped(word, _STEP_3, _ANY_OF_3)
     return _final(_without_suffix(word))
 
 
@@ -85,7 +86,9 @@ def _mended(base: str) -> str:
     return base + "e" if _measure(base) == 1 and _short_end(base) else base
 
 
-def _swapped(word: str, suffixes: tuple[tuple[str, str], ...]) -> str:
+def _swapped(word: str, suffixes: tuple[tuple[str, str], ...], any_of: tuple[str, ...]) -> str:
+    if not word.endswith(any_of):  # most words: one look instead of twenty
+        return word
     for suffix, other in suffixes:
         if word.endswith(suffix):
             base = word[: -len(suffix)]
@@ -94,6 +97,8 @@ def _swapped(word: str, suffixes: tuple[tuple[str, str], ...]) -> str:
 
 
 def _without_suffix(word: str) -> str:
+    if not word.endswith(_STEP_4):
+        return word
     for suffix in _STEP_4:
         if word.endswith(suffix):
             base = word[: -len(suffix)]

@@ -685,7 +685,7 @@ def test_an_export_can_be_imported(bank, file_of, tmp_path):
 
 @pytest.mark.real_data
 @pytest.mark.parametrize(
-    ("name", "cases", "won"), [("memory.exchange.jsonl", 1278, 897), ("dummy_memo.jsonl", 8, 4)]
+    ("name", "cases", "won"), [("memory.jsonl", 1278, 897), ("dummy_memo.jsonl", 8, 4)]
 )
 def test_the_public_banks_of_memento_are_read_whole(tmp_path, shared_data, name, cases, won):
     path = shared_data / "memento" / name

@@ -19,9 +19,9 @@ from memory import (
     NewCase,
     NotFound,
     Shown,
-    runs,
 )
 from memory.forgetting.sinks import Gone
+from memory.runs import log as runs
 from memory.storage.namespaces import namespace_state
 from memory.storage.schema import cases, exports, run_texts
 from memory.storage.schema import runs as run_rows
