@@ -37,6 +37,7 @@ from memory.storage.schema import (
 )
 from memory.storage.store import Store, insert_new
 from memory.storage.vectors import detach
+from memory.storage.wiping import wiped
 from memory.text import lexical
 
 #: Ids, and numbers of changes, that a lost bank may have given out since its backup.
@@ -334,4 +335,5 @@ def _versions(connection: Connection) -> dict[int, tuple[int, int]]:
 
 
 def _rows(connection: Connection, table: Table) -> list[dict[str, Any]]:
-    return [dict(row) for row in connection.execute(select(table)).mappings()]
+    there = select(table).where(*wiped(table))
+    return [dict(row) for row in connection.execute(there).mappings()]

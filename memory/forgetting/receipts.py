@@ -43,8 +43,8 @@ class Receipt:
         actor: who asked, as the caller says.
         selectors: the kinds of selectors, such as `text` or `span`.
         ids: the cases that went.
-        digests: HMACs of their contents under the bank's secret, as hex; of a deleted namespace, the one
-            of its name.
+        digests: HMACs of their contents under the bank's secret, as hex; of a deleted namespace,
+            the one of its name.
         counts: how many went from each layer: cases, copies, derived, texts, lexical, vectors,
             shown, runs, exports, snapshots, and `sink:NAME` each.
         matched_by: how many cases each way of matching found; of a time span: `span_valid`,

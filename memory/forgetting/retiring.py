@@ -64,6 +64,7 @@ from memory.storage.schema import (
     vectors,
 )
 from memory.storage.store import Store
+from memory.storage.wiping import wipe
 from memory.times import now
 
 _PAGE = 1000
@@ -217,11 +218,13 @@ def delete_rows(connection: Connection, namespace_id: int) -> dict[str, int]:
     asked = select(runs.c.id).where(runs.c.namespace_id == namespace_id)
     by_case: Sequence[tuple[Table, object]] = (
         (shown, shown.c.run_id.in_(asked)),
-        (run_texts, run_texts.c.run_id.in_(asked)),
-        (texts, texts.c.case_id.in_(mine)),
         (case_vectors, case_vectors.c.case_id.in_(mine)),
     )
-    counts = {}
+    counts = {
+        "texts": wipe(connection, texts, texts.c.case_id.in_(mine)),
+        "run_texts": wipe(connection, run_texts, run_texts.c.run_id.in_(asked)),
+        "scheduled": wipe(connection, scheduled, scheduled.c.namespace_id == namespace_id),
+    }
     for table, condition in by_case:
         counts[table.name] = connection.execute(delete(table).where(condition)).rowcount  # type: ignore[arg-type]
     for table in (
@@ -234,7 +237,6 @@ def delete_rows(connection: Connection, namespace_id: int) -> dict[str, int]:
         imports,
         exports,
         idempotency,
-        scheduled,
         forgotten,
     ):
         gone = connection.execute(delete(table).where(table.c.namespace_id == namespace_id))

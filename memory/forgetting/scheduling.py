@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, insert, select
 
 from memory.checks import DEFAULT_NAMESPACE, checked_namespace, checked_text
 from memory.errors import BankError, NotFound
@@ -24,6 +24,7 @@ from memory.storage.erasing import owe, pay
 from memory.storage.namespaces import changed_namespace, namespace_state
 from memory.storage.schema import namespaces, scheduled
 from memory.storage.store import Store
+from memory.storage.wiping import wipe
 from memory.times import microseconds, now
 
 #: Due when something happens, not at a time: later than every time there is.
@@ -64,7 +65,8 @@ class Schedule:
         """
         selectors = tuple(what) if isinstance(what, list | tuple) else (what,)
         asked = Request(selectors, checked_namespace(namespace), mode, actor, request)
-        moment = UPON_EVENT if event is not None else microseconds(due_at)
+        # What is due since before 1970 is due now as well; 0 and below mark what is carried out.
+        moment = UPON_EVENT if event is not None else max(1, microseconds(due_at))
         if request is not None:
             checked_text("request", request)
         body = {
@@ -127,6 +129,7 @@ class Schedule:
             rows = connection.execute(
                 select(scheduled.c.id, namespaces.c.name, scheduled.c.due_at, scheduled.c.actor)
                 .join(namespaces, namespaces.c.id == scheduled.c.namespace_id)
+                .where(scheduled.c.due_at > 0)
                 .order_by(scheduled.c.due_at, scheduled.c.id)
             )
             return [Due(*row) for row in rows]
@@ -138,7 +141,7 @@ class Schedule:
             NotFound: no request of this number waits.
         """
         with self._store.write() as connection:
-            if not connection.execute(delete(scheduled).where(scheduled.c.id == number)).rowcount:
+            if not wipe(connection, scheduled, scheduled.c.id == number):
                 raise NotFound(f"no request {number} waits; it was carried out or cancelled")
             owe(connection)
         pay(self._store, self._store.config.erase_timeout_s)
@@ -180,7 +183,7 @@ class Schedule:
         """Forget what a request names; None if somebody else just did."""
         with self._store.read() as connection:
             body = connection.execute(
-                select(scheduled.c.request).where(scheduled.c.id == due.id)
+                select(scheduled.c.request).where(scheduled.c.id == due.id, scheduled.c.due_at > 0)
             ).scalar_one_or_none()
         if body is None:
             return None
@@ -204,6 +207,6 @@ class _Taken(Exception):
 
 
 def _take(number: int, connection: Connection) -> None:
-    if not connection.execute(delete(scheduled).where(scheduled.c.id == number)).rowcount:
+    if not wipe(connection, scheduled, scheduled.c.id == number):
         raise _Taken
     owe(connection)

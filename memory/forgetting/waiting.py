@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, and_, insert, select
 
 from memory.forgetting.sinks import Gone
 from memory.storage.schema import scheduled
+from memory.storage.wiping import wipe
 
 #: Where a waiting request's selectors hold words, by their fields.
 _WORDS = ("text", "old", "source", "tag")
@@ -21,15 +22,14 @@ def forget_waiting(connection: Connection, namespace_id: int, gone: Gone) -> int
     do, and goes; a request without selectors goes whole. Its spoken words go if they hold it.
     """
     changed = 0
-    mine = scheduled.c.namespace_id == namespace_id
+    mine = and_(scheduled.c.namespace_id == namespace_id, scheduled.c.due_at > 0)
     for row in connection.execute(select(scheduled).where(mine)).all():
         body = json.loads(row.request)
         kept = _without(body, gone)
         if kept == body:
             continue
         changed += 1
-        # Appended, not rewritten: see `schema.py`.
-        connection.execute(delete(scheduled).where(scheduled.c.id == row.id))
+        wipe(connection, scheduled, scheduled.c.id == row.id)
         if kept["selectors"]:
             again = {name: value for name, value in row._mapping.items() if name != "id"}
             again["request"] = json.dumps(kept, ensure_ascii=False)

@@ -43,6 +43,7 @@ from memory.storage.rows import chunks
 from memory.storage.schema import run_texts, runs
 from memory.storage.schema import shown as shown_rows
 from memory.storage.store import Store
+from memory.storage.wiping import wipe
 from memory.times import now
 
 MAX_PAGE = 10_000
@@ -278,10 +279,9 @@ def purge(
     for part in chunks(run_ids):
         mine = select(runs.c.id).where(runs.c.namespace_id == namespace_id, runs.c.id.in_(part))
         ids = list(connection.execute(mine).scalars())
-        for table in (shown_rows, run_texts):
-            rows = delete(table).where(table.c.run_id.in_(ids))
-            count = connection.execute(rows).rowcount
-            gone["shown"] += count if table is shown_rows else 0
+        rows = delete(shown_rows).where(shown_rows.c.run_id.in_(ids))
+        gone["shown"] += connection.execute(rows).rowcount
+        wipe(connection, run_texts, run_texts.c.run_id.in_(ids))
         gone["runs"] += connection.execute(delete(runs).where(runs.c.id.in_(ids))).rowcount
     if gone["runs"]:
         owe(connection)

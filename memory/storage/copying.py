@@ -14,6 +14,7 @@ from sqlalchemy import Connection, delete, func, insert, select, text
 from memory.storage.erasing import JOB, OWED
 from memory.storage.rows import lexical_entries
 from memory.storage.schema import TABLES, cases, meta, namespaces
+from memory.storage.wiping import wiped
 from memory.text import lexical
 
 #: Called with how many of how many rows are copied.
@@ -36,14 +37,19 @@ def copy_bank(
     _empty(target)
     tables = TABLES.sorted_tables  # a row comes after the rows it refers to
     counts = {
-        table: int(source.execute(select(func.count()).select_from(table)).scalar_one())
+        table: int(
+            source.execute(
+                select(func.count()).select_from(table).where(*wiped(table))
+            ).scalar_one()
+        )
         for table in tables
     }
     total, done = sum(counts.values()), 0
     for table in tables:
         # A server sends a part at a time instead of everything at once.
         streamed = {"yield_per": _BATCH}
-        with source.execute(select(table), execution_options=streamed) as result:
+        there = select(table).where(*wiped(table))
+        with source.execute(there, execution_options=streamed) as result:
             for part in result.mappings().partitions():
                 target.execute(insert(table), [dict(row) for row in part])
                 done += len(part)

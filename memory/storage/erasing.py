@@ -28,6 +28,7 @@ from memory.storage.database.postgres import PostgresDatabase
 from memory.storage.database.sqlite import SqliteDatabase
 from memory.storage.schema import meta, receipts
 from memory.storage.store import Store
+from memory.storage.wiping import sweep
 
 log = logging.getLogger(__name__)
 
@@ -172,6 +173,8 @@ def _rewrite(
     with store.database.translated():
         if deep and isinstance(store.database, SqliteDatabase):
             tell("rewrite the file", 0, 2)
+            with store.write() as connection:
+                sweep(connection)
             store.database.rewrite()
         tell("empty the log", int(deep), 1 + int(deep))
         if not _emptied(store, timeout_s):

@@ -23,6 +23,7 @@ from memory.errors import AlreadyStored
 from memory.keys import Keys
 from memory.storage.schema import case_tags, cases, lineage, texts
 from memory.storage.store import Store, insert_new
+from memory.storage.wiping import wipe
 from memory.text import lexical
 from memory.times import now
 
@@ -125,8 +126,8 @@ def remove_words(connection: Connection, namespace_id: int, ids: Sequence[int]) 
     for part in chunks(ids):
         text_ids = connection.execute(select(texts.c.id).where(texts.c.case_id.in_(part))).scalars()
         gone["lexical"] += lexical.remove(connection, namespace_id, list(text_ids))
+        gone["texts"] += wipe(connection, texts, texts.c.case_id.in_(part))
         for name, table, owner in (
-            ("texts", texts, texts.c.case_id),
             ("tags", case_tags, case_tags.c.case_id),
             ("lineage", lineage, lineage.c.child_id),
         ):

@@ -2,8 +2,8 @@
 
 Three rules hold for all of them. Every row that belongs to a tenant hangs on its namespace, vectors
 too: one that is shared would tell one tenant what the other stores. Words stand only in the tables
-`texts` and `run_texts`, whose rows are appended and deleted but never rewritten, and in the lexical
-index beside them; everything that looks words up holds keyed digests (see `keys.py` for why). And
+`texts`, `run_texts` and `scheduled`, whose rows are appended and overwritten (see `wiping.py`);
+everything that looks words up holds keyed digests (see `keys.py` for why). And
 every change of a case raises the one change sequence, so that followers can ask what came since.
 """
 
@@ -94,12 +94,12 @@ cases = Table(
     sqlite_autoincrement=True,
 )
 
-#: The words of a case. An update deletes the row and appends another.
+#: The words of a case. An update overwrites the row and appends another.
 texts = Table(
     "texts",
     TABLES,
     Column("id", _ID, primary_key=True),
-    Column("case_id", ForeignKey(cases.c.id), nullable=False, unique=True),
+    Column("case_id", BigInteger, nullable=False),  # 0 or less: overwritten, see `wiping.py`
     Column("external_id", Text),
     Column("query", Text, nullable=False),
     Column("plan", Text),
@@ -108,6 +108,7 @@ texts = Table(
     Column("source", Text),
     Column("derived_from", Text, nullable=False),  # JSON list of external ids
     Column("metadata", Text, nullable=False),  # JSON object
+    Index("texts_of_case", "case_id"),
     sqlite_autoincrement=True,
 )
 
@@ -227,11 +228,12 @@ run_texts = Table(
     "run_texts",
     TABLES,
     Column("id", _ID, primary_key=True),
-    Column("run_id", ForeignKey(runs.c.id), nullable=False, unique=True),
+    Column("run_id", BigInteger, nullable=False),  # 0 or less: overwritten, see `wiping.py`
     Column("name", Text, nullable=False),  # the run's id as the caller knows it
     Column("query", Text, nullable=False),
     Column("policy", Text, nullable=False),
     Column("metadata", Text, nullable=False),  # JSON object
+    Index("texts_of_run", "run_id"),
     sqlite_autoincrement=True,
 )
 

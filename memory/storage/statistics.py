@@ -134,7 +134,9 @@ def _namespaces(connection: Connection) -> tuple[NamespaceStats, ...]:
     )
     waiting = _grouped(
         connection,
-        select(scheduled.c.namespace_id, func.count()).group_by(scheduled.c.namespace_id),
+        select(scheduled.c.namespace_id, func.count())
+        .where(scheduled.c.due_at > 0)
+        .group_by(scheduled.c.namespace_id),
     )
     rows = connection.execute(select(namespaces.c.id, namespaces.c.name, namespaces.c.version))
     return tuple(

@@ -84,7 +84,7 @@ texts = Table(
     "texts",
     TABLES,
     Column("id", _ID, primary_key=True),
-    Column("case_id", ForeignKey(cases.c.id), nullable=False, unique=True),
+    Column("case_id", BigInteger, nullable=False),
     Column("external_id", Text),
     Column("query", Text, nullable=False),
     Column("plan", Text),
@@ -93,6 +93,7 @@ texts = Table(
     Column("source", Text),
     Column("derived_from", Text, nullable=False),  # JSON list of external ids
     Column("metadata", Text, nullable=False),  # JSON object
+    Index("texts_of_case", "case_id"),
     sqlite_autoincrement=True,
 )
 
@@ -206,11 +207,12 @@ run_texts = Table(
     "run_texts",
     TABLES,
     Column("id", _ID, primary_key=True),
-    Column("run_id", ForeignKey(runs.c.id), nullable=False, unique=True),
+    Column("run_id", BigInteger, nullable=False),
     Column("name", Text, nullable=False),  # the run's id as the caller knows it
     Column("query", Text, nullable=False),
     Column("policy", Text, nullable=False),
     Column("metadata", Text, nullable=False),  # JSON object
+    Index("texts_of_run", "run_id"),
     sqlite_autoincrement=True,
 )
 
