@@ -13,6 +13,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes minutes unless it was asked for."""
+    if "soak" in config.option.markexpr:
+        return
+    skip = pytest.mark.skip(reason="takes minutes: run it with -m soak")
+    for item in items:
+        if "soak" in item.keywords:
+            item.add_marker(skip)
+
+
 @pytest.fixture(scope="session")
 def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small random BERT and its tokenizer, as a folder that transformers reads."""

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, select
 
 from memory.case import Case
+from memory.forgetting.bytescan import scan
 from memory.forgetting.receipts import Receipt
 from memory.forgetting.selecting import Scene
 from memory.keys import normal_form
@@ -43,7 +44,6 @@ log = logging.getLogger(__name__)
 
 #: How far down the hits of a probe are read.
 PROBE_DEPTH = 50
-_READ = 8 * 2**20
 #: Fewer bytes occur by chance: five of them about once in a terabyte, four in every few gigabytes.
 _SHORTEST = 6
 
@@ -303,16 +303,15 @@ def _scan(
     unreached = [] if store.path is not None else ["the server's data directory"]
     files = size = 0
     findings: list[Finding] = []
-    for path in paths:
-        try:
-            length, found = _occurs(path, needles)
-        except OSError as error:
-            log.warning("%s could not be read: %s", path, error.strerror)
+    read = list(paths)
+    for path, (length, found) in zip(read, scan(read, needles), strict=True):
+        if isinstance(found, str):
+            log.warning("%s could not be read: %s", path, found)
             unreached.append(path.name)
             continue
         files += 1
         size += length
-        findings += [Finding("bytes", "string", i, path.name) for i in sorted(found)]
+        findings += [Finding("bytes", "string", i, path.name) for i in found]
     return files, size, findings, unreached
 
 
@@ -320,18 +319,3 @@ def _spellings(string: str) -> set[bytes]:
     spelled = {string, normal_form(string), " ".join(lexical.word_list(string))}
     spelled |= {json.dumps(s)[1:-1] for s in list(spelled)}
     return {s.encode() for s in spelled if s.strip()}
-
-
-def _occurs(path: Path, needles: Sequence[tuple[int, bytes]]) -> tuple[int, set[int]]:
-    """How many bytes a file has, and which needles are in it."""
-    keep = max((len(needle) for _, needle in needles), default=1) - 1
-    found: set[int] = set()
-    size = 0
-    tail = b""
-    with path.open("rb") as file:
-        while block := file.read(_READ):
-            size += len(block)
-            window = tail + block
-            found |= {i for i, needle in needles if i not in found and needle in window}
-            tail = window[-keep:] if keep else b""
-    return size, found

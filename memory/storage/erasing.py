@@ -26,9 +26,10 @@ from memory.errors import BankUnavailable
 from memory.storage.database import postgres_erase
 from memory.storage.database.postgres import PostgresDatabase
 from memory.storage.database.sqlite import SqliteDatabase
-from memory.storage.schema import meta, receipts
+from memory.storage.schema import meta, namespaces, receipts
 from memory.storage.store import Store
 from memory.storage.wiping import sweep
+from memory.text import lexical
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +176,8 @@ def _rewrite(
             tell("rewrite the file", 0, 2)
             with store.write() as connection:
                 sweep(connection)
+                for namespace_id in list(connection.execute(select(namespaces.c.id)).scalars()):
+                    lexical.tidy(connection, int(namespace_id))
             store.database.rewrite()
         tell("empty the log", int(deep), 1 + int(deep))
         if not _emptied(store, timeout_s):

@@ -4,8 +4,8 @@ SQLite zeroes a row that is deleted, but when deletions leave a page mostly empt
 of its neighbours together, and the places they stood at keep their bytes, out of reach of any later
 deletion. So in SQLite a row of words is never deleted one by one: it is overwritten where it
 stands, by as many bytes of filler, and marked as nobody's. Such rows cost their room until `sweep`
-deletes them all, right before the whole file is written anew. PostgreSQL deletes; its dead rows are the
-business of `database/postgres_erase.py`.
+deletes them all, right before the whole file is written anew. PostgreSQL deletes; its dead rows are
+the business of `database/postgres_erase.py`.
 """
 
 from __future__ import annotations

@@ -70,6 +70,8 @@ class Index(Protocol):
 
     def remove(self, text_ids: Iterable[int]) -> int: ...
 
+    def tidy(self) -> None: ...
+
     def scored(
         self, terms: Sequence[Phrase], among: Sequence[Phrase]
     ) -> Select[tuple[int, float]]: ...
@@ -105,6 +107,11 @@ def remove(connection: Connection, namespace_id: int, text_ids: Iterable[int]) -
     """Take text rows out of the index, overwriting their terms; how many there were."""
     ids = list(text_ids)
     return _index(connection, namespace_id).remove(ids) if ids else 0
+
+
+def tidy(connection: Connection, namespace_id: int) -> None:
+    """Write the index anew, so that nothing of what was removed stands between its pages."""
+    _index(connection, namespace_id).tidy()
 
 
 def check(

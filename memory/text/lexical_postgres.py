@@ -107,6 +107,9 @@ class PostgresIndex:
         gone = self._mine & _WORDS.c.text_id.in_(list(text_ids))
         return self._connection.execute(delete(_WORDS).where(gone)).rowcount
 
+    def tidy(self) -> None:
+        """Nothing: a VACUUM does."""
+
     def scored(self, terms: Sequence[Phrase], among: Sequence[Phrase]) -> Select[tuple[int, float]]:
         """The rows that have any of the terms `among`, as (text_id, score): the larger, the better.
 

@@ -49,6 +49,12 @@ class SqliteIndex:
         gone = sql(f"DELETE FROM {self._name} WHERE rowid = :id")
         return sum(self._connection.execute(gone, {"id": id_}).rowcount for id_ in text_ids)
 
+    def tidy(self) -> None:
+        """Write the index anew."""
+        self._connection.execute(
+            sql(f"INSERT INTO {self._name} ({self._name}) VALUES ('optimize')")
+        )
+
     def scored(self, terms: Sequence[Phrase], among: Sequence[Phrase]) -> Select[tuple[int, float]]:
         """The rows that have any of the terms `among`, as (text_id, score): the larger, the better.
 

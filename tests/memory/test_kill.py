@@ -297,9 +297,7 @@ def test_a_writer_killed_at_20_moments_loses_nothing_acknowledged(bank_location,
 
 
 @pytest.mark.soak
-def test_a_writer_killed_at_200_moments_loses_nothing_acknowledged(bank_location, writers, request):
-    if "soak" not in request.config.option.markexpr:
-        pytest.skip("takes minutes: run it with -m soak")
+def test_a_writer_killed_at_200_moments_loses_nothing_acknowledged(bank_location, writers):
     model = kill_and_check(bank_location, writers(bank_location), 200)
     nothing_of_the_forgotten_is_left(bank_location, model, 200)
 

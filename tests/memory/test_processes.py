@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from memory import CaseBank
+from memory import CaseBank, NewCase
+from memory.forgetting.bytescan import scan
 from tests.memory.embedders import Digests
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,3 +137,35 @@ def test_two_processes_that_import_one_file_add_every_case_once(bank_location, t
         assert sorted(case.query for case in bank.list(limit=1000)) == sorted(
             row["query"] for row in rows
         )
+
+
+@pytest.mark.parametrize("act", ["verify", "open again"])
+def test_nothing_that_one_process_does_drops_the_locks_it_holds(tmp_path, act):
+    """Closing any handle of a file drops all locks that a process has on it."""
+    path = tmp_path / "bank.db"
+    other = (
+        "import sys\n"
+        "from memory import BankConfig, CaseBank, NewCase\n"
+        "from memory.errors import BankBusy\n"
+        "config = BankConfig(busy_timeout_s=0.2)\n"
+        "try:\n"
+        "    CaseBank.open(sys.argv[1], config=config).add([NewCase('other')])\n"
+        "except BankBusy:\n"
+        "    print('had to wait')\n"
+    )
+    with CaseBank.open(path) as bank:
+        bank.add([NewCase("a text that nobody asked for")])
+        with bank._store.write():
+            if act == "verify":
+                scan([path, tmp_path / "bank.db-wal", tmp_path / "bank.db-shm"], [(0, b"nothing")])
+            else:
+                CaseBank.open(path).close()
+            done = subprocess.run(
+                [sys.executable, "-c", other, str(path)],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            )
+            assert done.stdout.strip() == "had to wait"

@@ -1,5 +1,8 @@
 """SQLite: write-ahead log, synced commits, deleted content overwritten.
 
+Nothing here opens the file but SQLite itself: closing any other handle of it would drop the locks
+that this process holds.
+
 Deleted words must be gone from the full-text index as well, which SQLite can do since 3.42
 (`secure-delete` of FTS5). Debian 12 ships 3.40, so the driver of `pysqlite3-binary` is taken where
 Python's own is older.
@@ -21,7 +24,6 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from memory.errors import BankBusy, BankUnavailable, ForeignBank, InvalidInput
 
-_MAGIC = b"SQLite format 3\x00"
 #: FTS5 learnt to overwrite deleted terms in this one (sqlite.org/fts5.html, "secure-delete").
 OLDEST = (3, 42, 0)
 
@@ -61,7 +63,7 @@ class SqliteDatabase:
         """The database at a path or `sqlite:///` URL; its folder is made if need be.
 
         Raises:
-            ForeignBank: what is there is not a SQLite file.
+            ForeignBank: it is a folder.
             BankUnavailable: it cannot be made or opened.
             InvalidInput: not a location.
         """
@@ -70,14 +72,11 @@ class SqliteDatabase:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_dir():
                 raise ForeignBank(f"{path} is a folder; name a file in it, such as {path}/bank.db")
-            head = _head(path)
         except OSError as error:
             raise BankUnavailable(
                 f"{path} cannot be opened: {error.strerror or error}; check the path and its "
                 "permissions"
             ) from error
-        if head and head != _MAGIC:
-            raise ForeignBank(f"{path} is not a SQLite database; name another file for the bank")
         return cls(path, busy_timeout_s)
 
     @contextmanager
@@ -94,7 +93,12 @@ class SqliteDatabase:
                     f"{self.busy_timeout_s:g} s; nothing was written: try again, or raise "
                     "bank.busy_timeout_s"
                 ) from error
-            if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            if name.startswith("SQLITE_NOTADB"):
+                raise ForeignBank(
+                    f"{self.path} is not a SQLite database, or its head is damaged; it was left as "
+                    "it is: name another file for the bank, or restore a backup"
+                ) from error
+            if name.startswith("SQLITE_CORRUPT"):
                 raise ForeignBank(
                     f"{self.path} is damaged ({cause}); restore a backup, or import an export "
                     "elsewhere"
@@ -228,13 +232,6 @@ def file_of(location: str | Path) -> Path:
             "temporary folder"
         )
     return Path(text).expanduser().absolute()
-
-
-def _head(path: Path) -> bytes:
-    if not path.exists():
-        return b""
-    with path.open("rb") as file:
-        return file.read(len(_MAGIC))
 
 
 def _error_name(error: BaseException | None) -> str:
