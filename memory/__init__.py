@@ -6,6 +6,7 @@ with CaseBank.open("bank.db") as bank:
 """
 
 from memory.arrays.block import Block
+from memory.backups.restoring import RestoreReport
 from memory.bank import CaseBank
 from memory.case import KINDS, Case, NewCase
 from memory.config import BankConfig
@@ -29,7 +30,6 @@ from memory.errors import (
 )
 from memory.exchange.exporting import ExportReport
 from memory.exchange.import_report import ImportReport, SkippedLine
-from memory.exchange.restoring import RestoreReport
 from memory.filters import CaseFilter
 from memory.forgetting.compaction import Budget
 from memory.forgetting.receipts import Receipt
@@ -44,12 +44,12 @@ from memory.forgetting.selectors import (
     Replacement,
     Selector,
 )
-from memory.forgetting.sinks import Gone, Sink, Witness
 from memory.forgetting.verifying import Finding, Verification
 from memory.runs.outcome_log import OutcomeLogReport
 from memory.runs.run_rows import Run, Shown
+from memory.sinks import Gone, Sink, Witness
+from memory.statistics import BankStats, NamespaceStats
 from memory.storage.erasing import ErasureState
-from memory.storage.statistics import BankStats, NamespaceStats
 from memory.times import microseconds, rfc3339
 from memory.types import CaseLike, Embedder
 

@@ -21,15 +21,16 @@ from memory.arrays.following import DatabaseFeed
 from memory.arrays.ranking import BlockRanker
 from memory.arrays.reembedding import Reembedding
 from memory.arrays.snapshot import Snapshots
+from memory.backups.backup import backup, write_receipts
+from memory.backups.copying import Progress as CopyProgress
+from memory.backups.restoring import RestoreReport, restore
 from memory.case import Case, NewCase
 from memory.checks import DEFAULT_NAMESPACE, checked_namespace
 from memory.config import BankConfig
 from memory.errors import BankUnavailable, InvalidInput, NotFound, shown
-from memory.exchange.backup import backup, write_receipts
 from memory.exchange.exporting import ExportReport, RowProgress, export_cases
 from memory.exchange.import_report import ByteProgress, ImportOptions, ImportReport
 from memory.exchange.importing import import_file
-from memory.exchange.restoring import RestoreReport, restore
 from memory.filters import CaseFilter
 from memory.forgetting.compaction import Budget, Policy, named_policy
 from memory.forgetting.forgetting import Forgetting, Ranker, Request
@@ -37,15 +38,14 @@ from memory.forgetting.receipts import Receipt, load_receipts
 from memory.forgetting.retiring import compact, delete_namespace
 from memory.forgetting.scheduling import Schedule
 from memory.forgetting.selectors import BySpan, ByStrings, Selector
-from memory.forgetting.sinks import Sink, Sinks, Witness
 from memory.forgetting.verifying import Prober, Verification, verify_receipt, verify_strings
 from memory.latest import latest_first
 from memory.runs.log import RunLog
-from memory.storage.copying import Progress as CopyProgress
+from memory.sinks import Sink, Sinks, Witness
+from memory.statistics import BankStats, bank_stats
 from memory.storage.erasing import EraseProgress, ErasureState, erase, pay
 from memory.storage.namespaces import namespace_names, namespace_state
 from memory.storage.rows import cases_by_id, cases_where, count_where, newest_where
-from memory.storage.statistics import BankStats, bank_stats
 from memory.storage.store import Store
 from memory.storage.vectors import Progress, drop_embedder
 from memory.storage.writing import AddOptions, add_cases, patch_case

@@ -11,7 +11,7 @@ from memory.case import KINDS
 from memory.checks import checked_text
 from memory.errors import InvalidInput, shown
 from memory.keys import Keys
-from memory.storage.schema import case_tags, cases
+from memory.schema import case_tags, cases
 from memory.times import microseconds
 
 

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Select, and_, select
 
 from memory.arrays.feed import UNKNOWN_TIME, Batch, Changes, Columns
 from memory.case import KINDS
+from memory.schema import case_vectors, cases, removals, vectors
 from memory.storage.namespaces import namespace_state
-from memory.storage.schema import case_vectors, cases, removals, vectors
 from memory.storage.store import Store
 from memory.storage.vectors import STORED, Shelf
 from memory.types import Array, Embedder, Times

@@ -1,1 +1,1 @@
-"""Cases coming in and going out: files, backups, restores."""
+"""Cases coming in and going out, as files."""

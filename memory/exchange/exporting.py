@@ -25,10 +25,10 @@ from memory.exchange import parquet
 from memory.exchange.drafts import draft_of, drafts_left, sync_folder
 from memory.exchange.jsonl import case_of, encoded, parse_json
 from memory.filters import CaseFilter
-from memory.forgetting.sinks import Gone
+from memory.schema import cases, exports, receipts, removals
+from memory.sinks import Gone
 from memory.storage.namespaces import NamespaceState, namespace_state
 from memory.storage.rows import cases_where, count_where, spoken
-from memory.storage.schema import cases, exports, receipts, removals
 from memory.storage.store import Store
 from memory.text.matching import holds, near_verbatim
 from memory.times import now

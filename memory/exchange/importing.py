@@ -38,9 +38,9 @@ from memory.errors import (
 from memory.exchange.import_report import ImportOptions, ImportReport, SkippedLine
 from memory.exchange.jsonl import Line, read_lines
 from memory.exchange.parquet import read_rows
+from memory.schema import cases, forgotten, imports
 from memory.storage.namespaces import changed_namespace, namespace_state
 from memory.storage.rows import Place, chunks, content_key, ids_by_external_id
-from memory.storage.schema import cases, forgotten, imports
 from memory.storage.store import Store, insert_new
 from memory.storage.vectors import Prepared, Shelf
 from memory.storage.writing import AddOptions, duplicate_of, place_cases

@@ -37,10 +37,11 @@ from memory.forgetting.receipts import (
 from memory.forgetting.removing import drop_cases
 from memory.forgetting.selecting import Scene, Selection, Similar, select_cases, texts_to_compare
 from memory.forgetting.selectors import NAMES, Replacement, Selector
-from memory.forgetting.sinks import Gone, Sinks
 from memory.forgetting.waiting import forget_waiting
 from memory.keys import normal_form
 from memory.runs import log as runs
+from memory.schema import cases, forgotten
+from memory.sinks import Gone, Sinks
 from memory.storage.erasing import owe, pay
 from memory.storage.namespaces import NamespaceState, changed_namespace, namespace_state
 from memory.storage.rows import (
@@ -51,7 +52,6 @@ from memory.storage.rows import (
     insert_cases,
     spoken,
 )
-from memory.storage.schema import cases, forgotten
 from memory.storage.store import Store, insert_new
 from memory.storage.vectors import Prepared, Shelf
 from memory.text.matching import holds, near_verbatim

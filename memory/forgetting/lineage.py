@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection, and_, select
 
+from memory.schema import cases, lineage
 from memory.storage.rows import chunks
-from memory.storage.schema import cases, lineage
 
 #: Derivations that the search for a smallest cut looks at before it takes the best one found.
 _STEPS = 200_000

@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select, update
 
 from memory.keys import Keys
+from memory.schema import namespaces, receipts
 from memory.storage.namespaces import namespace_key
-from memory.storage.schema import namespaces, receipts
 from memory.times import microseconds, rfc3339
 
 MODES = ("purge", "invalidate", "compact", "retention", "namespace")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, delete, insert
 
 from memory.runs import log as run_log
+from memory.schema import cases, removals
 from memory.storage.rows import Place, chunks, remove_words
-from memory.storage.schema import cases, removals
 from memory.storage.vectors import detach
 
 

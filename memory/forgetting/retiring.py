@@ -35,17 +35,7 @@ from memory.forgetting.receipts import (
     store_receipt,
 )
 from memory.forgetting.removing import drop_cases
-from memory.forgetting.sinks import Gone, Sinks
-from memory.storage.erasing import owe
-from memory.storage.namespaces import (
-    changed_namespace,
-    namespace_key,
-    namespace_state,
-    next_change,
-    remove_namespace,
-)
-from memory.storage.rows import Place, cases_by_id, chunks
-from memory.storage.schema import (
+from memory.schema import (
     case_tags,
     case_vectors,
     cases,
@@ -63,6 +53,16 @@ from memory.storage.schema import (
     texts,
     vectors,
 )
+from memory.sinks import Gone, Sinks
+from memory.storage.erasing import owe
+from memory.storage.namespaces import (
+    changed_namespace,
+    namespace_key,
+    namespace_state,
+    next_change,
+    remove_namespace,
+)
+from memory.storage.rows import Place, cases_by_id, chunks
 from memory.storage.store import Store
 from memory.storage.wiping import wipe
 from memory.times import now

@@ -20,9 +20,9 @@ from memory.errors import BankError, NotFound
 from memory.forgetting.forgetting import Forgetting, Request
 from memory.forgetting.receipts import Receipt
 from memory.forgetting.selectors import Selector, selector_from_json, selector_to_json
+from memory.schema import namespaces, scheduled
 from memory.storage.erasing import owe, pay
 from memory.storage.namespaces import changed_namespace, namespace_state
-from memory.storage.schema import namespaces, scheduled
 from memory.storage.store import Store
 from memory.storage.wiping import wipe
 from memory.times import microseconds, now

@@ -25,8 +25,8 @@ from memory.forgetting.selectors import (
     Selector,
 )
 from memory.keys import Keys
+from memory.schema import case_tags, cases
 from memory.storage.rows import all_words, cases_by_id, cases_where, chunks, content_key, spoken
-from memory.storage.schema import case_tags, cases
 from memory.text import lexical
 from memory.text.matching import coverage, holds, near_verbatim
 

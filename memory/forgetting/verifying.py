@@ -22,10 +22,7 @@ from memory.forgetting.bytescan import scan
 from memory.forgetting.receipts import Receipt
 from memory.forgetting.selecting import Scene
 from memory.keys import normal_form
-from memory.storage.erasing import owed
-from memory.storage.namespaces import NamespaceState, namespace_state
-from memory.storage.rows import all_words, cases_by_id, chunks
-from memory.storage.schema import (
+from memory.schema import (
     case_tags,
     case_vectors,
     cases,
@@ -35,7 +32,10 @@ from memory.storage.schema import (
     runs,
     shown,
 )
-from memory.storage.schema import texts as text_rows
+from memory.schema import texts as text_rows
+from memory.storage.erasing import owed
+from memory.storage.namespaces import NamespaceState, namespace_state
+from memory.storage.rows import all_words, cases_by_id, chunks
 from memory.storage.store import Store
 from memory.text import lexical
 from memory.text.matching import holds

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, insert, select
 
-from memory.forgetting.sinks import Gone
-from memory.storage.schema import scheduled
+from memory.schema import scheduled
+from memory.sinks import Gone
 from memory.storage.wiping import wipe
 
 #: Where a waiting request's selectors hold words, by their fields.

@@ -19,7 +19,6 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from memory.checks import DEFAULT_NAMESPACE, checked_namespace, checked_text
 from memory.errors import AlreadyScored, IdempotencyConflict, InvalidInput, NotFound, shown
 from memory.exchange.exporting import RowProgress
-from memory.forgetting.sinks import Gone
 from memory.keys import Keys
 from memory.runs.outcome_log import OutcomeLogReport, write_outcome_log
 from memory.runs.run_rows import (
@@ -37,11 +36,12 @@ from memory.runs.run_rows import (
     unknown_run,
     words_shown,
 )
+from memory.schema import run_texts, runs
+from memory.schema import shown as shown_rows
+from memory.sinks import Gone
 from memory.storage.erasing import owe
 from memory.storage.namespaces import changed_namespace, namespace_state
 from memory.storage.rows import chunks
-from memory.storage.schema import run_texts, runs
-from memory.storage.schema import shown as shown_rows
 from memory.storage.store import Store
 from memory.storage.wiping import wipe
 from memory.times import now

@@ -17,9 +17,9 @@ from sqlalchemy import Connection, Select, select
 from memory.exchange.exporting import RowProgress, publish
 from memory.exchange.jsonl import encoded
 from memory.runs.run_rows import Run, count_runs, runs_page, runs_where
+from memory.schema import cases, texts
+from memory.schema import shown as shown_rows
 from memory.storage.namespaces import NamespaceState
-from memory.storage.schema import cases, texts
-from memory.storage.schema import shown as shown_rows
 from memory.storage.store import Store
 from memory.times import rfc3339
 

@@ -14,9 +14,9 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, func, select
 from memory.checks import checked_json
 from memory.errors import InvalidInput, NotFound, shown
 from memory.keys import Keys
+from memory.schema import cases, run_texts, runs, texts
+from memory.schema import shown as shown_rows
 from memory.storage.rows import chunks
-from memory.storage.schema import cases, run_texts, runs, texts
-from memory.storage.schema import shown as shown_rows
 
 _MAX_RANK = 2**31 - 1
 

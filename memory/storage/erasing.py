@@ -23,10 +23,10 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from memory.errors import BankUnavailable
+from memory.schema import meta, namespaces, receipts
 from memory.storage.database import postgres_erase
 from memory.storage.database.postgres import PostgresDatabase
 from memory.storage.database.sqlite import SqliteDatabase
-from memory.storage.schema import meta, namespaces, receipts
 from memory.storage.store import Store
 from memory.storage.wiping import sweep
 from memory.text import lexical

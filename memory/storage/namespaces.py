@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from memory.keys import Keys
-from memory.storage.schema import change_sequence, namespaces
+from memory.schema import change_sequence, namespaces
 from memory.text import lexical
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from memory.case import Case, NewCase
 from memory.errors import AlreadyStored
 from memory.keys import Keys
-from memory.storage.schema import case_tags, cases, lineage, texts
+from memory.schema import case_tags, cases, lineage, texts
 from memory.storage.store import Store, insert_new
 from memory.storage.wiping import wipe
 from memory.text import lexical

@@ -22,10 +22,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from memory.config import BankConfig
 from memory.errors import BankClosed, BankUnavailable, ForeignBank
 from memory.keys import Keys, new_secret
-from memory.storage.database.base import Database
-from memory.storage.database.postgres import PostgresDatabase
-from memory.storage.database.sqlite import SqliteDatabase
-from memory.storage.schema import (
+from memory.schema import (
     REVISION,
     SCHEMA_VERSION,
     TABLES,
@@ -33,6 +30,9 @@ from memory.storage.schema import (
     change_sequence,
     meta,
 )
+from memory.storage.database.base import Database
+from memory.storage.database.postgres import PostgresDatabase
+from memory.storage.database.sqlite import SqliteDatabase
 
 _FORMAT = "precedent-bank"
 

@@ -18,9 +18,9 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or
 from memory.case import Case, NewCase
 from memory.errors import EmbedderMismatch, EmbeddingFailed, InvalidInput, shown
 from memory.keys import Keys
+from memory.schema import case_vectors, cases, embedders, vectors
 from memory.storage.namespaces import namespace_state
 from memory.storage.rows import cases_by_id, chunks
-from memory.storage.schema import case_vectors, cases, embedders, vectors
 from memory.storage.store import Store, insert_new
 from memory.types import Embedder, Floats
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
     update,
 )
 
-from memory.storage.schema import run_texts, scheduled, texts
+from memory.schema import run_texts, scheduled, texts
 
 #: The tables of words, each with the column that says whose a row is, or when it is due. It is
 #: above 0; what is overwritten has 0 or less.

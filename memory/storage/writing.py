@@ -23,6 +23,7 @@ from memory.errors import (
     VersionConflict,
     shown,
 )
+from memory.schema import cases, idempotency
 from memory.storage.erasing import owe
 from memory.storage.namespaces import changed_namespace, namespace_state
 from memory.storage.rows import (
@@ -35,7 +36,6 @@ from memory.storage.rows import (
     insert_cases,
     rewrite_case,
 )
-from memory.storage.schema import cases, idempotency
 from memory.storage.store import Store
 from memory.storage.vectors import Prepared, Shelf, detach
 from memory.times import now

@@ -31,7 +31,7 @@ from sqlalchemy import (
 
 from memory.checks import checked_text
 from memory.errors import BankUnavailable
-from memory.storage.schema import cases, meta, texts
+from memory.schema import cases, meta, texts
 from memory.text.lexical_postgres import PostgresIndex
 from memory.text.lexical_sqlite import SqliteIndex
 from memory.text.matching import word_list

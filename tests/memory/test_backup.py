@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import memory.exchange.restoring
+import memory.backups.restoring
 from memory import (
     BankBusy,
     BankConfig,
@@ -27,7 +27,7 @@ from memory import (
     Replacement,
     Shown,
 )
-from memory.exchange.since import GAP
+from memory.backups.since import GAP
 from tests.memory.embedders import Digests
 
 PHONE = "415-555-0186"
@@ -416,7 +416,7 @@ def test_a_crash_in_the_middle_leaves_the_old_bank(place, saved, monkeypatch, en
     def crash(*_, **__):
         raise Crash
 
-    monkeypatch.setattr(memory.exchange.restoring, where, crash)
+    monkeypatch.setattr(memory.backups.restoring, where, crash)
     with pytest.raises(Crash):
         CaseBank.restore(saved, location)
     with open_bank(location) as bank:

@@ -14,9 +14,9 @@ from sqlalchemy import insert, select, update
 from memory import BankBusy, BankUnavailable, CaseBank, InvalidInput, NewCase, NotFound, Shown
 from memory.exchange.exporting import ExportedRow, exports_of, purge_export, purge_exports
 from memory.filters import CaseFilter
-from memory.forgetting.sinks import Gone
+from memory.schema import cases, exports, removals
+from memory.sinks import Gone
 from memory.storage.namespaces import changed_namespace, namespace_state
-from memory.storage.schema import cases, exports, removals
 
 FORMATS = ("jsonl", "parquet")
 

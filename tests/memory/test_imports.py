@@ -21,9 +21,9 @@ from memory import (
     NewCase,
 )
 from memory.exchange.jsonl import read_lines
+from memory.schema import forgotten, receipts
 from memory.storage.namespaces import changed_namespace
 from memory.storage.rows import content_key
-from memory.storage.schema import forgotten, receipts
 from tests.memory.embedders import Digests
 
 

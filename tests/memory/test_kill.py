@@ -24,9 +24,9 @@ from sqlalchemy import select
 
 from memory import BankUnavailable, CaseBank, NewCase
 from memory.forgetting.selectors import ByIds
+from memory.schema import case_tags, case_vectors, cases, lineage, texts, vectors
 from memory.storage.namespaces import namespace_state
 from memory.storage.rows import all_words, spoken
-from memory.storage.schema import case_tags, case_vectors, cases, lineage, texts, vectors
 from memory.text import lexical
 from tests.memory.embedders import Digests
 from tests.postgres import fresh_schema

@@ -18,9 +18,9 @@ from memory import (
     InvalidInput,
     NewCase,
 )
+from memory.schema import cases, meta, texts
 from memory.storage.namespaces import namespace_state
 from memory.storage.rows import all_words, cases_where, remove_words, spoken
-from memory.storage.schema import cases, meta, texts
 from memory.text import lexical
 from memory.text.lexical import SECRET
 from memory.text.matching import coverage, grams, holds, near_verbatim, word_list

@@ -16,13 +16,13 @@ import pytest
 from sqlalchemy import delete, insert, inspect, select, text
 
 from memory import BankConfig, CaseBank, ForeignBank, NewCase
+from memory.schema import TABLES, case_tags, cases, lineage, meta, texts, vectors
 from memory.storage.database.postgres import PostgresDatabase
 from memory.storage.database.sqlite import SqliteDatabase
 from memory.storage.erasing import owed
 from memory.storage.migrations import format_1, upgrade
 from memory.storage.namespaces import namespace_state
 from memory.storage.rows import all_words, spoken
-from memory.storage.schema import TABLES, case_tags, cases, lineage, meta, texts, vectors
 from memory.storage.store import Store
 from memory.text import lexical
 from tests.memory.embedders import Digests

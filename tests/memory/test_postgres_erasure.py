@@ -13,11 +13,11 @@ from sqlalchemy import delete, make_url, select, update
 
 from memory import CaseBank, InvalidInput, NewCase
 from memory.forgetting.receipts import Receipt, load_receipt, new_uid, store_receipt
+from memory.schema import case_vectors, cases, meta, texts, vectors
 from memory.storage.database import postgres_erase
 from memory.storage.erasing import JOB, owe, owed
 from memory.storage.namespaces import changed_namespace
 from memory.storage.rows import remove_words
-from memory.storage.schema import case_vectors, cases, meta, texts, vectors
 from memory.storage.vectors import detach
 from tests.memory.embedders import Digests
 

@@ -11,8 +11,8 @@ from sqlalchemy import select
 
 from memory import KINDS, CaseBank, NewCase
 from memory.filters import CaseFilter
+from memory.schema import lineage
 from memory.storage.namespaces import namespace_state
-from memory.storage.schema import lineage
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
 words = texts.filter(str.strip)

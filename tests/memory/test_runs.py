@@ -20,11 +20,11 @@ from memory import (
     NotFound,
     Shown,
 )
-from memory.forgetting.sinks import Gone
 from memory.runs import log as runs
+from memory.schema import cases, exports, run_texts
+from memory.schema import runs as run_rows
+from memory.sinks import Gone
 from memory.storage.namespaces import namespace_state
-from memory.storage.schema import cases, exports, run_texts
-from memory.storage.schema import runs as run_rows
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """How a bank of an older format is brought forward, losing nothing: Alembic's migrations.
 
 One revision a format, in `versions`; each works on tables frozen beside it, so that it still does
-the same when `memory.storage.schema` has moved on. All of it happens in the caller's transaction: a
+the same when `memory.schema` has moved on. All of it happens in the caller's transaction: a
 crash leaves the old format as it was.
 """
 

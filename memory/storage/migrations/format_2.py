@@ -1,4 +1,4 @@
-"""The tables of format 2. Frozen: what they hold and why is told in `memory.storage.schema`."""
+"""The tables of format 2. Frozen: what they hold and why is told in `memory.schema`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Backup: a whole bank as one SQLite file, whichever engine it lives in; and its receipts alone.
 
 A backup is one snapshot of every table, ids, secret and receipts included, so that it can be
-restored into SQLite or PostgreSQL alike (`memory.exchange.restoring`). It holds what was not
+restored into SQLite or PostgreSQL alike (`memory.backups.restoring`). It holds what was not
 forgotten when it was made, and no later purge reaches it: keep backups no longer than what is
 forgotten may live.
 """
@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, func, select
 
+from memory.backups.copying import Progress, copy_bank
 from memory.errors import BankUnavailable, DataError, InvalidInput
 from memory.exchange.drafts import draft_of, sync_folder
 from memory.forgetting.receipts import Receipt, load_receipts, receipt_from_json
-from memory.storage.copying import Progress, copy_bank
+from memory.schema import cases, meta, receipts
 from memory.storage.database.sqlite import SqliteDatabase
 from memory.storage.erasing import JOB, OWED
-from memory.storage.schema import cases, meta, receipts
 from memory.storage.store import Store
 
 

@@ -13,18 +13,16 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
+from memory.backups.backup import Told, receipts_of
+from memory.backups.copying import id_counters, numbered_tables, raise_counters
 from memory.case import NewCase
 from memory.errors import ForeignBank
-from memory.exchange.backup import Told, receipts_of
 from memory.forgetting.forgetting import Request, gone_of
 from memory.forgetting.receipts import Receipt, store_receipt
 from memory.forgetting.removing import drop_cases
 from memory.forgetting.retiring import delete_rows
 from memory.runs import log as run_log
-from memory.storage.copying import id_counters, numbered_tables, raise_counters
-from memory.storage.namespaces import last_change, namespace_key, remove_namespace
-from memory.storage.rows import Place, cases_by_id, chunks, rewrite_case
-from memory.storage.schema import (
+from memory.schema import (
     cases,
     change_sequence,
     exports,
@@ -35,6 +33,8 @@ from memory.storage.schema import (
     runs,
     scheduled,
 )
+from memory.storage.namespaces import last_change, namespace_key, remove_namespace
+from memory.storage.rows import Place, cases_by_id, chunks, rewrite_case
 from memory.storage.store import Store, insert_new
 from memory.storage.vectors import detach
 from memory.storage.wiping import wiped

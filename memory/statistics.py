@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, case, func, select
 
 from memory.arrays.snapshot import SUFFIX
+from memory.schema import cases, embedders, namespaces, receipts, runs, scheduled, vectors
 from memory.storage.erasing import erasure
-from memory.storage.schema import cases, embedders, namespaces, receipts, runs, scheduled, vectors
 from memory.storage.store import Store
 
 

@@ -23,15 +23,15 @@ from pathlib import Path
 from sqlalchemy import Connection, func, select, update
 
 from memory.arrays.snapshot import Snapshots
+from memory.backups.backup import Told, beside, only_file, read_receipts
+from memory.backups.copying import Progress, copy_bank
+from memory.backups.since import Since, forget_since, since_backup
 from memory.config import BankConfig
 from memory.errors import BankBusy, BankUnavailable, ForeignBank, InvalidInput
-from memory.exchange.backup import Told, beside, only_file, read_receipts
 from memory.exchange.drafts import sync_folder
-from memory.exchange.since import Since, forget_since, since_backup
-from memory.storage.copying import Progress, copy_bank
+from memory.schema import cases, namespaces, receipts
 from memory.storage.database.sqlite import file_of
 from memory.storage.erasing import owe, pay
-from memory.storage.schema import cases, namespaces, receipts
 from memory.storage.store import Store, is_postgres
 
 _MAGIC = b"SQLite format 3\x00"

@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 from sqlalchemy import Connection, delete, func, insert, select, text
 
+from memory.schema import TABLES, cases, meta, namespaces
 from memory.storage.erasing import JOB, OWED
 from memory.storage.rows import lexical_entries
-from memory.storage.schema import TABLES, cases, meta, namespaces
 from memory.storage.wiping import wiped
 from memory.text import lexical
 

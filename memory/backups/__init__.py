@@ -1,0 +1,1 @@
+"""A whole bank as one file, and back, forgetting again what was forgotten since."""
