@@ -25,7 +25,7 @@ from memory.backups.backup import backup, write_receipts
 from memory.backups.copying import Progress as CopyProgress
 from memory.backups.restoring import RestoreReport, restore
 from memory.case import Case, NewCase
-from memory.checks import DEFAULT_NAMESPACE, checked_namespace
+from memory.checks import DEFAULT_NAMESPACE, checked_namespace, checked_text
 from memory.config import BankConfig
 from memory.errors import BankUnavailable, InvalidInput, NotFound, shown
 from memory.exchange.exporting import ExportReport, RowProgress, export_cases
@@ -287,8 +287,11 @@ class CaseBank:
         of several hits that give a value for one thing the newest comes first (`memory.latest`).
         """
         checked_namespace(namespace)
-        if _checked_id("k", k) < 1:
-            raise InvalidInput(f"k = {k}: at least 1")
+        if not 1 <= _checked_id("k", k) < 2**31:
+            raise InvalidInput(f"k = {k}: at least 1, and below 2^31")
+        if where is not None and not isinstance(where, CaseFilter):
+            raise InvalidInput(f"where = {shown(where)}: must be a CaseFilter")
+        checked_text("query", query, empty=True)
         with self._store.read() as connection:
             state = namespace_state(connection, self._store.keys, namespace)
             if state is None:
@@ -304,6 +307,8 @@ class CaseBank:
     def newest(self, count: int, *, namespace: str = DEFAULT_NAMESPACE) -> _Cases:
         """The `count` live cases that were stored last, the latest last."""
         checked_namespace(namespace)
+        if not 0 <= _checked_id("count", count) <= MAX_PAGE:
+            raise InvalidInput(f"count = {count}: must be between 0 and {MAX_PAGE}")
         with self._store.read() as connection:
             state = namespace_state(connection, self._store.keys, namespace)
             if state is None:
@@ -533,8 +538,8 @@ class CaseBank:
             mode,
             actor,
             request,
-            tuple(strings),
-            tuple(echoes),
+            strings,  # type: ignore[arg-type]  # checked, and made a tuple, there
+            echoes,  # type: ignore[arg-type]
         )
         return self._forgetting.forget(asked, dry_run=dry_run)
 
@@ -559,6 +564,10 @@ class CaseBank:
         """
         checked_namespace(namespace)
         pay(self._store, self._store.config.erase_timeout_s)
+        if isinstance(what, str) or not isinstance(what, Receipt | Sequence):
+            raise InvalidInput(
+                f"what = {shown(what)}: give a receipt, or a list of strings; put one in []"
+            )
         if isinstance(what, Receipt):
             return verify_receipt(self._store, what.namespace or namespace, what)
         strings = ByStrings(tuple(what)).strings
@@ -606,14 +615,19 @@ class CaseBank:
         """Keep what fits a budget, by falling value; policies: `memory.forgetting.compaction`.
 
         What goes may be stored again, and what was derived from it stays: this saves room, it does
-        not forget.
+        not forget. A SQLite file is written anew afterwards, for only that gives room back.
         """
         checked_namespace(namespace)
+        if not isinstance(budget, Budget):
+            raise InvalidInput(f"budget = {shown(budget)}: must be a Budget")
         chosen = named_policy(policy) if isinstance(policy, str) else policy
         receipt = compact(
             self._store, namespace, budget, chosen, self._sinks, actor=actor, dry_run=dry_run
         )
-        return self._erased(receipt, namespace)
+        settled = self._erased(receipt, namespace)
+        if settled.ids and not dry_run and self.path is not None:
+            self.erase(deep=True)
+        return settled
 
     def delete_namespace(self, namespace: str, *, actor: str | None = None) -> Receipt:
         """Delete a namespace with everything in it, and its name.

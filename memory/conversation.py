@@ -19,6 +19,7 @@ from typing import Any
 from memory.bank import CaseBank
 from memory.case import Case, NewCase
 from memory.checks import DEFAULT_NAMESPACE
+from memory.errors import InvalidInput
 from memory.forgetting.receipts import Receipt
 from memory.forgetting.scheduling import UPON_EVENT
 from memory.forgetting.selectors import ByDerivedFact, ByIds, ByStrings, Replacement, Selector
@@ -90,7 +91,7 @@ class Conversation:
         digests = [
             (int(size), digest)
             for receipt in bank.receipts(namespace)
-            for size, digest in (echo.split(":") for echo in receipt.echoes)
+            for size, _, digest in (echo.partition(":") for echo in receipt.echoes)
         ]
         self._listener = Listener(
             resolver or RuleResolver(key),
@@ -193,7 +194,10 @@ def request(
 
     Returns:
         What went (or would go); the candidates where it could mean several things; None where
-        nothing is asked to be forgotten, or only later (use a `Conversation` for that).
+        nothing is asked to be forgotten, or nothing is found that could be meant.
+
+    Raises:
+        InvalidInput: it takes effect later; a `Conversation` keeps it until then.
     """
     asked = resolver or RuleResolver(bank.secret_for("requests", namespace))
     records = BankRecords(bank, namespace)
@@ -201,7 +205,12 @@ def request(
     plan = asked.resolve(_remembered(0, spoken_now, 0), records)
     if plan is None or isinstance(plan, Ambiguous):
         return plan
-    if plan.due is not None or plan.empty:
+    if plan.due is not None:
+        raise InvalidInput(
+            "this request takes effect later: tell it to a Conversation, or put what it means into "
+            "the bank's schedule (`precedent forget ... --at TIME`)"
+        )
+    if plan.empty:
         return None
     return _forget(bank, namespace, plan, words, records, actor, dry_run=dry_run)
 

@@ -28,9 +28,26 @@ def new_secret() -> bytes:
 
 
 def normal_form(text: str) -> str:
-    """NFKC, case folded, white space collapsed: two near-verbatim copies may differ in no more."""
+    """NFKC, case folded, white space collapsed: two near-verbatim copies may differ in no more.
+
+    Beyond NFKC, what the eye does not tell apart is one: characters without width are left out,
+    apostrophes are straight, and digits of every script are ASCII's.
+    """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    if not folded.isascii():
+        folded = "".join(map(_plain, folded))
     return " ".join(folded.split())
+
+
+def _plain(character: str) -> str:
+    if character < "\x80":
+        return character
+    if character in "\u2018\u2019\u201b\u02bc":
+        return "'"
+    category = unicodedata.category(character)
+    if category == "Cf":
+        return ""
+    return str(unicodedata.decimal(character)) if category == "Nd" else character
 
 
 @dataclass(frozen=True, slots=True)

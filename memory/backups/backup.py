@@ -19,6 +19,7 @@ from sqlalchemy import Connection, delete, func, select
 from memory.backups.copying import Progress, copy_bank
 from memory.errors import BankUnavailable, DataError, InvalidInput
 from memory.exchange.drafts import draft_of, sync_folder
+from memory.exchange.exporting import refuse_database
 from memory.forgetting.receipts import Receipt, load_receipts, receipt_from_json
 from memory.schema import cases, meta, receipts
 from memory.storage.database.sqlite import SqliteDatabase
@@ -66,7 +67,7 @@ def write_receipts(store: Store, path: Path) -> int:
     Raises:
         BankUnavailable: it cannot be written.
     """
-    path = path.absolute()
+    path = refuse_database(path.absolute())
     with store.read() as connection:
         found = receipts_of(store, connection)
     try:

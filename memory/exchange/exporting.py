@@ -27,6 +27,7 @@ from memory.exchange.jsonl import case_of, encoded, parse_json
 from memory.filters import CaseFilter
 from memory.schema import cases, exports, receipts, removals
 from memory.sinks import Gone
+from memory.storage.bytescan import is_sqlite
 from memory.storage.namespaces import NamespaceState, namespace_state
 from memory.storage.rows import cases_where, count_where, spoken
 from memory.storage.store import Store
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 
 FORMATS = ("jsonl", "parquet", "outcome_log")
 
+#: Files that SQLite, or a bank, keeps beside a database.
+_BESIDE = ("-wal", "-shm", "-journal", ".snapshots")
 #: Called with how many of how many cases are written.
 RowProgress: TypeAlias = Callable[[int, int], None]
 
@@ -126,7 +129,7 @@ def publish(
         BankUnavailable: the file cannot be written.
         BankBusy: something was forgotten each time it was written.
     """
-    path = path.absolute()
+    path = refuse_database(path.absolute())
     note = _note(store, path, namespace, format_)
     renamed = False
     try:
@@ -242,6 +245,25 @@ def purge_export(path: Path, format_: str, drop: Callable[[ExportedRow], bool]) 
     except BankError as error:
         # Its message might quote what is to be forgotten.
         return PurgedFile(path, unreached=type(error).__name__)
+
+
+def refuse_database(path: Path) -> Path:
+    """The path, if no database may be lost by writing a file there.
+
+    Raises:
+        InvalidInput: a SQLite file is there (a bank, a backup), or it is the name of a file that
+            SQLite or a bank keeps beside one.
+    """
+    beside = next((s for s in _BESIDE if path.name.endswith(s)), None)
+    owner = None if beside is None else path.with_name(path.name.removesuffix(beside))
+    # Its size and first bytes are asked of the file system and of SQLite's own header, in another
+    # process: a handle of ours would drop the locks of a bank that is open here.
+    if (owner is not None and owner.exists()) or (path.is_file() and is_sqlite(path)):
+        raise InvalidInput(
+            f"{path} is a database, or belongs to one; an export never replaces it: name another "
+            "file"
+        )
+    return path
 
 
 def _nothing(namespace: str) -> NotFound:

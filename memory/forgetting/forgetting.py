@@ -21,7 +21,8 @@ from sqlalchemy import Connection, update
 
 from memory.arrays.following import DatabaseFeed
 from memory.case import Case, NewCase
-from memory.errors import InvalidInput
+from memory.checks import checked_text
+from memory.errors import InvalidInput, shown
 from memory.exchange.exporting import purge_exports
 from memory.forgetting.lineage import children, parents
 from memory.forgetting.receipts import (
@@ -61,6 +62,7 @@ _ATTEMPTS = 3  # at selecting outside of the writer's turn
 #: What stays is searched for forgotten texts of at most so many words, if there are not too many.
 _STILL_HELD_WORDS = 200
 _STILL_HELD_TEXTS = 500
+_BY_TIME = {"span_valid", "span_told", "span_stored"}
 #: A text outside the bank that quotes a forgotten query of so many words goes too; fewer words,
 #: such as "thank you", are anybody's.
 _QUOTED_WORDS = 4
@@ -105,6 +107,19 @@ class Request:
                     f"{type(selector).__name__} is no selector; use one of memory's: "
                     f"{', '.join(kind.__name__ for kind in NAMES)}"
                 )
+
+        for name in ("actor", "words"):
+            if getattr(self, name) is not None:
+                checked_text(name, getattr(self, name))
+        for name in ("strings", "echoes"):
+            given = getattr(self, name)
+            if isinstance(given, str) or not isinstance(given, Sequence):
+                raise InvalidInput(f"{name} = {shown(given)}: must be a list of texts")
+            object.__setattr__(self, name, tuple(checked_text(name, item) for item in given))
+        for echo in self.echoes:
+            size, _, digest = echo.partition(":")
+            if not (size.isdecimal() and digest):
+                raise InvalidInput(f"echo {shown(echo)}: a count of words, a colon and a digest")
 
     @property
     def purges(self) -> bool:
@@ -250,7 +265,8 @@ class Forgetting:
         )
         selection = select_cases(scene, request.selectors)
         said = frozenset(scene.alike(request.words)) if request.words else frozenset()
-        closed, copies = _closure(scene, {*selection.cases, *said})
+        by_time = {id_ for id_, ways in selection.cases.items() if ways <= _BY_TIME}
+        closed, copies = _closure(scene, {*selection.cases, *said}, by_time - said)
         derived = closed - copies - set(selection.cases) - said
         return Plan(
             selection,
@@ -276,7 +292,8 @@ class Forgetting:
         strings = [*plan.selection.strings, *request.strings]
         if state is None and not request.new:
             return self._receipt(request, plan, {"cases": 0})
-        if not found and not request.new and not (strings and request.purges):
+        words = strings or request.words
+        if not found and not request.new and not (words and request.purges):
             assert state is not None, "checked above"
             receipt = self._receipt(request, plan, {"cases": 0})
             store_receipt(connection, receipt, state.id)
@@ -310,7 +327,7 @@ class Forgetting:
         gone = gone_of(request, strings, found.values())
         counts = dict(counts)
         unreached: list[str] = []
-        if found or gone.strings:
+        if found or gone.strings or request.words:
             asked = runs.runs_to_forget(connection, place.namespace_id, place.keys, gone)
             for name, count in drop_cases(connection, place, sorted(found), asked).items():
                 counts[name] = counts.get(name, 0) + count
@@ -321,7 +338,7 @@ class Forgetting:
             counts.update({f"sink:{name}": count for name, count in from_sinks.items()})
             unreached = [*missed, *silent]
             owe(connection)
-        artifacts, unasked = self._sinks.witnesses(gone) if found or gone.strings else ([], [])
+        artifacts, unasked = self._sinks.witnesses(gone)
         return replace(
             self._receipt(request, plan, counts),
             digests=tuple(
@@ -330,7 +347,7 @@ class Forgetting:
             artifacts=tuple(artifacts),
             unreached=tuple([*unreached, *unasked]),
             still_held=_still_held(connection, place, request, strings, found),
-            erased=PENDING if found or gone.strings else DONE,
+            erased=PENDING if found or gone.strings or request.words else DONE,
         )
 
     def _replace(
@@ -416,21 +433,26 @@ class _Held:
         return any(p in plain and holds(text, query) for p, query in self._quoted.items())
 
 
-def _closure(scene: Scene, start: set[int]) -> tuple[set[int], set[int]]:
-    """The cases with everything derived from them and every near-verbatim copy, to the end.
+def _closure(scene: Scene, start: set[int], alone: set[int]) -> tuple[set[int], set[int]]:
+    """The cases with everything derived from them, and the near-verbatim copies of all these.
 
-    Also which of them are there only as copies.
+    A copy of a copy is none: notes that each differ a little from the next are not one text. Of the
+    cases in `alone`, found by nothing but their time, copies of another time stay.
+
+    Returns:
+        All of them, and which are there only as copies.
     """
     closed = set(start)
     copies: set[int] = set()
     frontier = set(start)
     while frontier:
+        meant = frontier - copies - alone
         found: set[int] = set()
-        for case in scene.cases(frontier).values():
+        for case in scene.cases(meant).values():
             found |= scene.copies(case)
-        copies |= found - closed
-        found |= children(scene.connection, scene.namespace_id, frontier)
-        frontier = found - closed
+        derived = children(scene.connection, scene.namespace_id, frontier)
+        copies |= found - closed - derived
+        frontier = (found | derived) - closed
         closed |= frontier
     return closed, copies
 

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, select
 
 from memory.case import Case
-from memory.forgetting.bytescan import scan
 from memory.forgetting.receipts import Receipt
 from memory.forgetting.selecting import Scene
 from memory.keys import normal_form
@@ -33,6 +32,7 @@ from memory.schema import (
     shown,
 )
 from memory.schema import texts as text_rows
+from memory.storage.bytescan import scan
 from memory.storage.erasing import owed
 from memory.storage.namespaces import NamespaceState, namespace_state
 from memory.storage.rows import all_words, cases_by_id, chunks
@@ -92,7 +92,8 @@ class Verification:
         files: how many files were read byte by byte.
         bytes_read: how many bytes that were.
         unscanned: positions of strings too short to mean anything among bytes (below 6).
-        unreached: what could not be read, such as a server's data directory.
+        unreached: files that could not be read.
+        at_server: the bytes lie at a database server, and were not read.
         pending: bytes may be left until the engine has erased them; see `CaseBank.erase`.
     """
 
@@ -105,11 +106,15 @@ class Verification:
     unscanned: tuple[int, ...]
     unreached: tuple[str, ...]
     pending: bool
+    at_server: bool = False
 
     @property
     def clean(self) -> bool:
-        """Nothing was found, nothing is pending, and everything could be read."""
-        return not (self.findings or self.pending or self.unreached)
+        """Nothing was found, no case holds it, nothing is pending, and all files could be read.
+
+        Of a server's bytes it says nothing: see `at_server`.
+        """
+        return not (self.findings or self.still_held or self.pending or self.unreached)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -146,7 +151,16 @@ def verify_strings(
     findings += [f for f in found if not any(holds(w, strings[f.number]) for w in allowed)]
     short = tuple(i for i, string in enumerate(strings) if len(string.encode()) < _SHORTEST)
     return Verification(
-        tuple(findings), tuple(held), probes, modes, files, size, short, tuple(unreached), pending
+        tuple(findings),
+        tuple(held),
+        probes,
+        modes,
+        files,
+        size,
+        short,
+        tuple(unreached),
+        pending,
+        at_server=store.path is None,
     )
 
 
@@ -300,7 +314,7 @@ def _scan(
         for needle in _spellings(string)
         if len(needle) >= _SHORTEST
     ]
-    unreached = [] if store.path is not None else ["the server's data directory"]
+    unreached: list[str] = []
     files = size = 0
     findings: list[Finding] = []
     read = list(paths)

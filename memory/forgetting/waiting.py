@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import Connection, and_, insert, select
@@ -55,4 +56,13 @@ def _left(selector: dict[str, Any], gone: Gone) -> dict[str, Any] | None:
     held = any(
         isinstance(selector.get(name), str) and gone.holds(selector[name]) for name in _WORDS
     )
-    return None if held else selector
+    # What was to be stored in its place must not bring it back.
+    return None if held or any(map(gone.holds, _texts(selector.get("new")))) else selector
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)

@@ -12,18 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select, update
 
 from memory.case import Case, NewCase
+from memory.checks import checked_text
 from memory.errors import (
     DuplicateCase,
     IdempotencyConflict,
+    InvalidCase,
     InvalidInput,
     NotFound,
     VersionConflict,
     shown,
 )
-from memory.schema import cases, idempotency
+from memory.schema import cases, idempotency, lineage
 from memory.storage.erasing import owe
 from memory.storage.namespaces import changed_namespace, namespace_state
 from memory.storage.rows import (
@@ -64,6 +66,8 @@ class AddOptions:
         key = self.idempotency_key
         if key is not None and not (isinstance(key, str) and 0 < len(key) <= 256):
             raise InvalidInput(f"idempotency_key = {shown(key)}: a text of 1 to 256 characters")
+        if key is not None:
+            checked_text("idempotency_key", key)
 
 
 def add_cases(
@@ -188,11 +192,13 @@ def patch_case(
                 return old
             raised = changed_namespace(connection, store.keys, namespace, store.lexical)
             place = Place.of(store, raised.id, raised.version)
+            if old.external_id not in (None, new.external_id):
+                _check_childless(connection, raised.id, old)
             if new.external_id is not None and new.external_id != old.external_id:
                 taken = ids_by_external_id(connection, store.keys, raised.id, [new.external_id])
                 if taken:
                     raise already_stored(new.external_id)
-            _overwrite(connection, place, old, new)
+            _overwrite(connection, place, old, new, anew=False)
             if prepared is not None:
                 shelf.attach(connection, raised.id, [id_], prepared)
             return _one(connection, raised.id, namespace, id_)
@@ -201,11 +207,33 @@ def patch_case(
     )
 
 
-def _overwrite(connection: Connection, place: Place, old: Case, new: NewCase) -> None:
-    if new == old.as_new():
+def _check_childless(connection: Connection, namespace_id: int, case: Case) -> None:
+    """Others name their source by its external id; without it a purge would not reach them."""
+    found = connection.execute(
+        select(lineage.c.child_id)
+        .join(cases, cases.c.external_key == lineage.c.parent_key)
+        .where(lineage.c.namespace_id == namespace_id, cases.c.id == case.id)
+        .limit(1)
+    ).scalar()
+    if found is not None:
+        raise InvalidCase(
+            "external_id",
+            case.external_id,
+            f"case {found} is derived from it by this id; it cannot be changed while it is",
+        )
+
+
+def _overwrite(
+    connection: Connection, place: Place, old: Case, new: NewCase, *, anew: bool = True
+) -> None:
+    """Put other content in a case's place; stated anew, a case of history is live again."""
+    revived = anew and old.invalidated_at is not None
+    if new == old.as_new() and not revived:
         return
     detach(connection, [old.id])
     rewrite_case(connection, place, old.id, new)
+    if revived:
+        connection.execute(update(cases).where(cases.c.id == old.id).values(invalidated_at=None))
     owe(connection)
 
 

@@ -39,6 +39,8 @@ _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _NO_SPACES = re.compile(rf"[{_UNSPACED}]")
 
 _GAP = r"[ ()\[\].,:/+_\-\u2010-\u2015\u2212]"
+#: Between the digits of one number; a comma and a space stand between two.
+_CLOSE = rf"(?:(?!, ){_GAP}){{0,3}}"
 _LONG_NUMBER = re.compile(rf"[0-9](?:{_GAP}{{0,3}}[0-9]){{{LONG - 1},}}")
 _NUMBERS = re.compile(rf"[0-9]+(?:{_GAP}{{1,3}}[0-9]+)*")
 _DIGITS = re.compile(r"[0-9]+")
@@ -119,7 +121,8 @@ def holds(text: str, string: str) -> bool:
     digits: `(415) 555-0186` is `415-555-0186` is `4155550186`, of which `5550186` is a part in the
     first two spellings and not in the last, nor in `14155550186`: a digit beside the string makes
     it part of a longer number. A comma before the last three of four to six digits may be there or
-    not. Other punctuation counts: `c` is in `c++` but `c++` is not in `c`.
+    not. A whole number is not in a decimal one. Between words there may be other punctuation than a
+    space; elsewhere it counts: `c` is in `c++` but `c++` is not in `c`.
     """
     return any(True for _ in _places(normal_form(text), normal_form(string)))
 
@@ -175,7 +178,7 @@ def _places(text: str, string: str) -> Iterator[tuple[int, int]]:
     match = found.search(text)
     while match is not None:
         start, end = match.span()
-        if _apart(text, start) and _apart(text, end):
+        if _apart(text, start) and _apart(text, end) and not _in_decimal(text, start, end):
             yield start, end
         # From the next character on: what overlaps may be whole.
         match = found.search(text, start + 1)
@@ -186,13 +189,25 @@ def _pattern(string: str) -> str:
     after_text = False
     for kind, words in pieces(string):
         if kind == "text":
-            parts.append(re.escape(words))
+            # Between words there may be more than a space: "Ann, Smith", "**Ann** Smith".
+            parts.append(r"[\W_]{1,4}".join(map(re.escape, words.split(" "))))
         elif kind == "thousands":
             parts.append(f"{words[:-3]},?{words[-3:]}")
         else:
-            parts.append((f"{_GAP}{{0,4}}" if after_text else "") + f"{_GAP}{{0,3}}".join(words))
+            parts.append((f"{_GAP}{{0,4}}" if after_text else "") + _CLOSE.join(words))
         after_text = True
     return "".join(parts)
+
+
+def _in_decimal(text: str, start: int, end: int) -> bool:
+    """Whether a whole number is half of a decimal one: 36 in 36.6, not 2026 in 12.03.2026."""
+    if not text[start:end].isdecimal():
+        return False
+    before = re.search(r"[0-9.]*$", text[:start])
+    after = re.match(r"[0-9.]*", text[end:])
+    assert before is not None, "both patterns match nothing too"
+    assert after is not None, "both patterns match nothing too"
+    return re.fullmatch(r"[0-9]+\.[0-9]+", before[0] + text[start:end] + after[0]) is not None
 
 
 def _apart(text: str, at: int) -> bool:

@@ -107,6 +107,7 @@ def show_receipt(receipt: Receipt, out: Output) -> None:
 
 def _forget(args: argparse.Namespace, out: Output) -> int:
     if args.request is not None:
+        _check_alone(args)
         return _requested(args, out)
     selectors = _selectors(args)
     with opened(args) as (bank, _, encoder):
@@ -120,11 +121,23 @@ def _forget(args: argparse.Namespace, out: Output) -> int:
             show_receipt(tried, out)
             _show_cases(bank, tried, out)
             return 0
-        if tried.ids:
+        if tried.ids or args.string or args.replace:
             what = "Forget" if args.mode == "purge" else "Keep only for history"
             out.agreed(f"{what} {tried.count} cases of namespace {args.namespace!r}?", yes=args.yes)
         show_receipt(bank.forget(selectors, actor=actor_of(args), **wish), out)
     return 0
+
+
+def _check_alone(args: argparse.Namespace) -> None:
+    """A request in words says itself what is meant, and when."""
+    others = ("ids", "source", "tag", "start", "end", "text", "string", "fact", "replace", "new")
+    given = [name for name in (*others, "at") if getattr(args, name)]
+    if args.mode != "purge":
+        given.append("mode")
+    if args.keep_sources:
+        given.append("keep-sources")
+    if given:
+        raise CommandError(f"--request stands alone; leave --{given[0]} out, or the request")
 
 
 def _selectors(args: argparse.Namespace) -> list[Selector]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memory import CaseBank, NewCase
-from memory.forgetting.bytescan import scan
+from memory.storage.bytescan import scan
 from tests.memory.embedders import Digests
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -462,7 +462,7 @@ def test_no_byte_of_a_purged_run_is_left_in_the_file(small):
     with small._store.write() as connection:
         state = namespace_state(connection, small._store.keys, "default")
         runs.purge(connection, state.id, [], goes)
-        left = len(connection.execute(select(run_texts.c.id)).all())
+        left = len(connection.execute(select(run_texts.c.id).where(run_texts.c.run_id > 0)).all())
         assert left == len(connection.execute(select(run_rows.c.id)).all())
     small._settle()
     files = [path.read_bytes() for path in small.path.parent.iterdir() if path.is_file()]

@@ -120,3 +120,18 @@ def test_an_artifact_is_scored_where_torch_cannot_be_imported(tiny_artifact: Pat
     done = run_python(code, str(tiny_artifact))
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().splitlines()[-1] == "(1,)"
+
+
+#: The rooms of the bank, from the roof down; what lies in none of them is its ground floor.
+ROOMS = ("backups", "forgetting", "runs", "exchange", "arrays", "storage", "text")
+
+
+def test_inside_the_bank_arrows_point_down_too():
+    upward = [
+        str(found)
+        for place, room in enumerate(ROOMS)
+        for found in imports_below(f"memory/{room}")
+        for above in (*ROOMS[:place], "bank", "conversation", "requests")
+        if within(found.module, f"memory.{above}")
+    ]
+    assert upward == []

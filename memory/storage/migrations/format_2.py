@@ -256,7 +256,7 @@ scheduled = Table(
     "scheduled",
     TABLES,
     Column("id", _ID, primary_key=True),
-    Column("namespace_id", ForeignKey(namespaces.c.id), nullable=False),
+    Column("namespace_id", BigInteger, nullable=False),
     Column("due_at", BigInteger, nullable=False),
     Column("request", Text, nullable=False),  # JSON of the selectors
     Column("actor", Text),

@@ -5,7 +5,8 @@ POSIX drops all locks that it has on it, SQLite's among them, and another proces
 where it should wait (sqlite.org/howtocorrupt.html, section 2.2). Only the standard library is
 imported, so that it starts at once.
 
-Request: `{"paths": [...], "needles": [[number, hex], ...]}`. Answer: one list a path, in order:
+Request: `{"paths": [...], "needles": [[number, hex], ...], "most": bytes or null}`. Answer: one
+list a path, in order:
 `[size, [numbers found]]`, or `[-1, reason]` where it could not be read.
 """
 
@@ -21,11 +22,21 @@ from typing import TypeAlias
 #: Size and numbers found, or -1 and why it could not be read.
 Scanned: TypeAlias = tuple[int, list[int] | str]
 _READ = 8 * 2**20
+_MAGIC = b"SQLite format 3\x00"
 
 
-def scan(paths: Sequence[Path], needles: Sequence[tuple[int, bytes]]) -> list[Scanned]:
-    """What each file holds, read by another process; one answer a path, in order."""
+def scan(
+    paths: Sequence[Path], needles: Sequence[tuple[int, bytes]], *, most: int | None = None
+) -> list[Scanned]:
+    """What each file holds, read by another process; one answer a path, in order.
+
+    Args:
+        paths: the files.
+        needles: what to look for, by number.
+        most: read only so many bytes of each.
+    """
     request = {
+        "most": most,
         "paths": [str(path) for path in paths],
         "needles": [[number, needle.hex()] for number, needle in needles],
     }
@@ -39,14 +50,22 @@ def scan(paths: Sequence[Path], needles: Sequence[tuple[int, bytes]]) -> list[Sc
     return [(size, found) for size, found in json.loads(done.stdout)]
 
 
-def occurs(path: Path, needles: Sequence[tuple[int, bytes]]) -> tuple[int, set[int]]:
+def is_sqlite(path: Path) -> bool:
+    """Whether a file begins as SQLite's do."""
+    ((_, found),) = scan([path], [(0, _MAGIC)], most=len(_MAGIC))
+    return found == [0]
+
+
+def occurs(
+    path: Path, needles: Sequence[tuple[int, bytes]], most: int | None = None
+) -> tuple[int, set[int]]:
     """How many bytes a file has, and the numbers of the needles that are in it."""
     keep = max((len(needle) for _, needle in needles), default=1) - 1
     found: set[int] = set()
     size = 0
     tail = b""
     with path.open("rb") as file:
-        while block := file.read(_READ):
+        while block := file.read(_READ if most is None else max(0, most - size)):
             size += len(block)
             window = tail + block
             found |= {i for i, needle in needles if i not in found and needle in window}
@@ -60,7 +79,7 @@ def _main() -> None:
     answers: list[Scanned] = []
     for path in request["paths"]:
         try:
-            size, found = occurs(Path(path), needles)
+            size, found = occurs(Path(path), needles, request.get("most"))
         except OSError as error:
             answers.append((-1, str(error.strerror)))
         else:
