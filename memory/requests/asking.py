@@ -72,7 +72,8 @@ WISHES: tuple[Pattern, ...] = (
     ),
     described(
         "ask",
-        rf"\b(?:can|could|would|will)\s+you\s+(?:please |kindly )*(?:not|never|stop)\s+(?:please )?"
+        rf"\b(?:can|could|would|will)\s+you\s+(?:please |kindly |mind )*"
+        rf"(?:not|never|stop|no longer)\s+(?:please )?"
         rf"(?P<verb>{KEEP}|{KEEPING})\b(?P<object>.*)",
         "a polite question that asks not to keep",
     ),
@@ -96,7 +97,7 @@ WISHES: tuple[Pattern, ...] = (
         "unwanted",
         rf"\bi(?:'d| would)?\s+(?:really )?(?:rather|prefer(?: it if)?)\s+(?:that )?you\s+"
         rf"(?:didn'?t|did not|don'?t|do not|not|no longer|never|stopped)\s+(?P<verb>{KEEP}"
-        rf"|{KEEPING})\b"
+        rf"|{KEEPING}|{KEPT})\b"
         rf"(?P<object>.*)",
         "I'd rather you didn't remember",
     ),

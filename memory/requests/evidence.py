@@ -54,7 +54,8 @@ INFORMATION = re.compile(
 )
 #: Things that lie in files and rooms, whatever they are called.
 THING = re.compile(
-    r"\b(?:files?|folders?|photos?|pictures?|images?|apps?|emails? from|bandages?|stains?|trash"
+    r"\b(?:(?<!on )files?|folders?|photos?|pictures?|images?|apps?|emails? from|bandages?|stains?"
+    r"|trash"
     r"|garbage|rows?"
     r"|columns?|comments?|lines? of code|duplicates?|branch(?:es)?|containers?|packages?|access"
     r"|permissions?"

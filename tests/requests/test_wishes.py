@@ -9,6 +9,10 @@ import pytest
 from memory.requests import Act, recognise
 
 WISHES = """
+Would you mind no longer keeping my address on file?
+Could you please no longer keep my address?
+I would rather you no longer stored my number.
+Please stop keeping my address on file.
 Can you forget my phone number?
 Could you please not keep my home address?
 I'd rather you didn't remember my diagnosis.
