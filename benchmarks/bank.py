@@ -139,7 +139,9 @@ def singles(path: Path, count: int) -> dict[str, float]:
     visible, rates = [], []
     with opened(path) as bank:
         block = bank.block()
-        number = 10_000_000
+        number = (
+            10_000_000 + bank.newest(1)[0].id
+        )  # never stored before, also in a bank that is kept
         for case in made_cases(number, count):
             began = time.perf_counter()
             bank.add([case])
