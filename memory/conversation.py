@@ -139,24 +139,24 @@ class Conversation:
         )
 
     def _carry_out(self, plan: ForgetPlan, turn: NewCase, records: BankRecords) -> Receipt:
+        receipt = _forget(self._bank, self._namespace, plan, turn.query, records, self._actor)
         if isinstance(plan.due, Event):
-            event = {"digests": sorted(plan.due.digests), "needed": plan.due.needed}
-            self._bank.schedule.happened(event, self._namespace)
-        return _forget(self._bank, self._namespace, plan, turn.query, records, self._actor)
+            # Last: a crash in between has it carried out once more, not lost.
+            self._bank.schedule.happened(_as_json(plan.due), self._namespace)
+        return receipt
 
     def _keep(self, plan: ForgetPlan, turn: NewCase) -> None:
         """Have the bank keep a plan that waits; what is due at a time leaves the listener."""
         selectors = list(plan.selectors)
         schedule = self._bank.schedule
         if isinstance(plan.due, Event):
-            event = {"digests": sorted(plan.due.digests), "needed": plan.due.needed}
             schedule.add(
                 selectors,
                 UPON_EVENT,
                 namespace=self._namespace,
                 request=turn.query,
                 actor=self._actor,
-                event=event,
+                event=_as_json(plan.due),
             )
             return
         self._listener.pending.remove(plan)
@@ -179,6 +179,10 @@ class Conversation:
                 strings=tuple(strings),
                 due=Event(frozenset(event["digests"]), float(event["needed"])),
             )
+
+
+def _as_json(event: Event) -> dict[str, Any]:
+    return {"digests": sorted(event.digests), "needed": event.needed}
 
 
 def request(

@@ -95,3 +95,38 @@ def test_namespaces_do_not_hear_each_other(bank):
     bob.tell(turn(f"Forget my number {PHONE}."))
     assert bank.count("ann") == 1
     assert bank.count("bob") == 0
+
+
+def test_what_a_waiting_request_tells_besides_is_stored_once(bank):
+    talk = Conversation(bank)
+    talk.tell(turn("The clinic's number is 628-555-0162."))
+    talk.tell(
+        turn(
+            "After Tuesday, replace the clinic's number 628-555-0162 with 628-555-0199.",
+            "2026-03-02T10:00:00Z",
+        )
+    )
+    talk.tell(turn("Good morning.", "2026-03-05T09:00:00Z"))
+    said = texts(bank)
+    assert not any("0162" in words for words in said)
+    assert sum("0199" in words for words in said) == 1
+
+
+def test_a_request_is_still_waiting_if_the_process_dies_while_it_is_carried_out(bank, monkeypatch):
+    talk = Conversation(bank)
+    talk.tell(turn(f"The backup number is {PHONE}."))
+    talk.tell(turn(f"Once the audit is finished, please delete the backup number {PHONE}."))
+    assert len(bank.schedule.waiting()) == 1
+
+    def dies(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bank, "forget", dies)
+    with pytest.raises(KeyboardInterrupt):
+        talk.tell(turn("The audit is finished.", "2026-03-03T09:00:00Z"))
+    monkeypatch.undo()
+    assert len(bank.schedule.waiting()) == 1
+    later = Conversation(bank)
+    later.tell(turn("As I said, the audit is finished.", "2026-03-04T09:00:00Z"))
+    assert PHONE not in "".join(texts(bank))
+    assert bank.schedule.waiting() == []
