@@ -563,14 +563,14 @@ class CaseBank:
             prober: searches in further modes; `retriever.searcher.Searcher` is one.
         """
         checked_namespace(namespace)
-        pay(self._store, self._store.config.erase_timeout_s)
         if isinstance(what, str) or not isinstance(what, Receipt | Sequence):
             raise InvalidInput(
                 f"what = {shown(what)}: give a receipt, or a list of strings; put one in []"
             )
+        strings = () if isinstance(what, Receipt) else ByStrings(tuple(what)).strings
+        pay(self._store, self._store.config.erase_timeout_s)
         if isinstance(what, Receipt):
             return verify_receipt(self._store, what.namespace or namespace, what)
-        strings = ByStrings(tuple(what)).strings
         folder = None if self._snapshots is None else self._snapshots.folder
         return verify_strings(
             self._store, namespace, strings, request=request, prober=prober, snapshots=folder

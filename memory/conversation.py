@@ -35,13 +35,12 @@ from memory.requests import (
     RuleResolver,
     current_ids,
 )
+from memory.requests.view import fused
 from memory.storage.rows import spoken
+from memory.text.matching import unspaced
 from memory.times import now
 
-_FUSION = 60.0  # of reciprocal ranks (Cormack et al. 2009)
 _PAGE = 1000
-#: From here on (CJK radicals) scripts are written without spaces.
-_UNSPACED = 0x2E80
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +266,7 @@ class BankRecords:
 
     def having(self, words: Collection[str]) -> Iterable[Remembered]:
         """Every record that may hold one of these words."""
-        if any(ord(character) >= _UNSPACED for word in words for character in word):
+        if any(map(unspaced, words)):
             return self.records()  # a part of what the index takes for one word
         ids = self._bank.may_hold(words, namespace=self._namespace)
         if ids is None:
@@ -280,11 +279,7 @@ class BankRecords:
         similar = self._bank.similar(text, namespace=self._namespace)
         if similar:
             ranked.append(sorted(similar.items(), key=lambda item: (-item[1], item[0]))[: 2 * k])
-        fused: dict[int, float] = {}
-        for hits in ranked:
-            for rank, (id_, _) in enumerate(hits, start=1):
-                fused[id_] = fused.get(id_, 0.0) + 1.0 / (_FUSION + rank)
-        return sorted(fused.items(), key=lambda item: (-item[1], item[0]))[:k]
+        return fused(ranked)[:k]
 
     def get(self, record_id: int) -> Remembered:
         """The record with this id."""

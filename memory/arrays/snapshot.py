@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.arrays.table import FIELDS, Table, Widths
+from memory.drafts import sync_folder
 from memory.errors import BankUnavailable, InvalidInput, shown
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Snapshots:
                 if self._deletions[path.name] != deletions:
                     return 0
                 temporary.replace(path)
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
         except OSError as error:
             log.warning("snapshot %s could not be written: %s", path, error.strerror or error)
             return 0
@@ -145,7 +146,7 @@ class Snapshots:
                 self._deletions[name] += 1
                 gone = sum(_unlink(path) for path in paths)
             if gone:
-                _sync_folder(self.folder)
+                sync_folder(self.folder)
         except OSError as error:
             raise BankUnavailable(
                 f"snapshot {self.folder / name} cannot be deleted: {error.strerror or error}; "
@@ -320,12 +321,3 @@ def _unlink(path: Path) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename or a deletion itself durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, func, select
 
 from memory.backups.copying import Progress, copy_bank
+from memory.drafts import draft_of, sync_folder
 from memory.errors import BankUnavailable, DataError, InvalidInput
-from memory.exchange.drafts import draft_of, sync_folder
 from memory.exchange.exporting import refuse_database
 from memory.forgetting.receipts import Receipt, load_receipts, receipt_from_json
 from memory.schema import cases, meta, receipts

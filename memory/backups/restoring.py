@@ -27,8 +27,8 @@ from memory.backups.backup import Told, beside, only_file, read_receipts
 from memory.backups.copying import Progress, copy_bank
 from memory.backups.since import Since, forget_since, since_backup
 from memory.config import BankConfig
+from memory.drafts import sync_folder
 from memory.errors import BankBusy, BankUnavailable, ForeignBank, InvalidInput
-from memory.exchange.drafts import sync_folder
 from memory.schema import cases, namespaces, receipts
 from memory.storage.database.sqlite import file_of
 from memory.storage.erasing import owe, pay

@@ -14,15 +14,16 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, TypeVar
 
 from sqlalchemy import Connection, delete, func, insert, select
 
 from memory.case import Case, NewCase
+from memory.drafts import draft_of, drafts_left, sync_folder
 from memory.errors import BankBusy, BankError, BankUnavailable, InvalidInput, NotFound
 from memory.exchange import parquet
-from memory.exchange.drafts import draft_of, drafts_left, sync_folder
 from memory.exchange.jsonl import case_of, encoded, parse_json
 from memory.filters import CaseFilter
 from memory.schema import cases, exports, receipts, removals
@@ -245,6 +246,32 @@ def purge_export(path: Path, format_: str, drop: Callable[[ExportedRow], bool]) 
     except BankError as error:
         # Its message might quote what is to be forgotten.
         return PurgedFile(path, unreached=type(error).__name__)
+
+
+def rows_holding(path: Path, format_: str, holds_it: Callable[[str], bool]) -> int:
+    """How many rows of an exported file hold what a test says, in any of their texts.
+
+    Raises:
+        BankError: a Parquet file that cannot be read.
+        OSError: a file that cannot be read.
+    """
+    found = 0
+
+    def look(row: ExportedRow) -> bool:
+        nonlocal found
+        found += any(map(holds_it, row.texts))
+        return True  # of the copy that reading Parquet makes, nothing is kept
+
+    with path.open("rb") as source:
+        if format_ == "parquet":
+            parquet.copy_rows(
+                source, BytesIO(), lambda case, cells: look(ExportedRow(tuple(_texts(cells)), case))
+            )
+        else:
+            for raw in source:
+                if raw.strip():
+                    look(_row_of(raw, format_))
+    return found
 
 
 def refuse_database(path: Path) -> Path:

@@ -14,19 +14,19 @@ from memory.storage.rows import chunks
 _STEPS = 200_000
 
 
+#: A case and the rows that name it as their source.
+_NAMED = and_(
+    cases.c.namespace_id == lineage.c.namespace_id, cases.c.external_key == lineage.c.parent_key
+)
+
+
 def children(connection: Connection, namespace_id: int, ids: Iterable[int]) -> set[int]:
     """The cases that name one of these as a source."""
     found: set[int] = set()
     for part in chunks(sorted(set(ids))):
         rows = connection.execute(
             select(lineage.c.child_id)
-            .join(
-                cases,
-                and_(
-                    cases.c.namespace_id == lineage.c.namespace_id,
-                    cases.c.external_key == lineage.c.parent_key,
-                ),
-            )
+            .join(cases, _NAMED)
             .where(lineage.c.namespace_id == namespace_id, cases.c.id.in_(part))
         )
         found.update(int(id_) for id_ in rows.scalars())
@@ -40,13 +40,7 @@ def parents(connection: Connection, namespace_id: int, ids: Iterable[int]) -> di
     for part in chunks(wanted):
         rows = connection.execute(
             select(lineage.c.child_id, cases.c.id)
-            .join(
-                cases,
-                and_(
-                    cases.c.namespace_id == lineage.c.namespace_id,
-                    cases.c.external_key == lineage.c.parent_key,
-                ),
-            )
+            .join(cases, _NAMED)
             .where(lineage.c.namespace_id == namespace_id, lineage.c.child_id.in_(part))
         )
         for child, parent in rows:

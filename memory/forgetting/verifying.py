@@ -10,25 +10,26 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, select
 
 from memory.case import Case
+from memory.errors import BankError
+from memory.exchange.exporting import exports_of, rows_holding
 from memory.forgetting.receipts import Receipt
 from memory.forgetting.selecting import Scene
 from memory.keys import normal_form
+from memory.runs.log import all_run_words
 from memory.schema import (
     case_tags,
     case_vectors,
     cases,
-    exports,
     lineage,
-    run_texts,
-    runs,
     shown,
 )
 from memory.schema import texts as text_rows
@@ -68,10 +69,10 @@ class Finding:
     """Where something forgotten is still found.
 
     Attributes:
-        layer: `search:MODE`, `cases`, `vectors`, `lexical`, `runs`, `shown`, `block`, `bytes`, ...
+        layer: `search:MODE`, `runs`, `export`, `bytes`; of a receipt, the table.
         what: `id` or `string`.
         number: the case's id, or the position of the string among those given.
-        where: of bytes: the file's name.
+        where: of bytes and exports: the file's name.
     """
 
     layer: str
@@ -142,11 +143,15 @@ def verify_strings(
         held = sorted({id_ for s in strings for id_ in (scene.holders(s) if scene else ())})
         probes, modes, hit = _probe(store, connection, state, namespace, strings, request, prober)
         findings += [f for f in hit if f.number not in held]
-        findings += _in_runs(connection, state, strings)
+        if state is not None:
+            findings += _in_runs(connection, state.id, strings)
         pending = owed(connection) is not None
-        paths = _exported(connection, state)
+        written = [] if state is None else exports_of(connection, state.id)
         allowed = _texts_of(scene, held)
-    files, size, found, unreached = _scan(store, [*_own_files(store, snapshots), *paths], strings)
+    files, size, found, unreached = _scan(_own_files(store, snapshots), strings)
+    for path, format_ in written:
+        if path.exists():
+            found += _in_export(path, format_, strings, unreached)
     # What a case that stays says may stand in the files; which bytes are whose cannot be told.
     findings += [f for f in found if not any(holds(w, strings[f.number]) for w in allowed)]
     short = tuple(i for i, string in enumerate(strings) if len(string.encode()) < _SHORTEST)
@@ -234,22 +239,31 @@ def _texts_of(scene: Scene | None, ids: Sequence[int]) -> list[str]:
     return [words for case in scene.cases(ids).values() for words in all_words(case)]
 
 
-def _in_runs(
-    connection: Connection, state: NamespaceState | None, strings: Sequence[str]
-) -> list[Finding]:
-    if state is None:
-        return []
-    rows = connection.execute(
-        select(run_texts.c.query, run_texts.c.name, run_texts.c.metadata)
-        .join(runs, runs.c.id == run_texts.c.run_id)
-        .where(runs.c.namespace_id == state.id)
-    )
-    found = set()
-    for row in rows:
-        for i, string in enumerate(strings):
-            if any(holds(words, string) for words in row):
-                found.add(i)
+def _in_runs(connection: Connection, namespace_id: int, strings: Sequence[str]) -> list[Finding]:
+    found = {
+        i
+        for _, words in all_run_words(connection, namespace_id)
+        for i, string in enumerate(strings)
+        if any(holds(word, string) for word in words)
+    }
     return [Finding("runs", "string", i) for i in sorted(found)]
+
+
+def _in_export(
+    path: Path, format_: str, strings: Sequence[str], unreached: list[str]
+) -> list[Finding]:
+    """Read a file row by row: Parquet is compressed, and its bytes prove nothing."""
+    try:
+        return [
+            Finding("export", "string", i, path.name)
+            for i, string in enumerate(strings)
+            if rows_holding(path, format_, partial(holds, string=string))
+        ]
+    except (OSError, BankError) as error:
+        # Its message might quote what is looked for.
+        log.warning("%s could not be read: %s", path, type(error).__name__)
+        unreached.append(path.name)
+        return []
 
 
 def _rows_left(connection: Connection, receipt: Receipt) -> list[Finding]:
@@ -286,13 +300,6 @@ def _contents_left(
     return sorted(set(found) - (set(receipt.ids) if receipt.mode == "invalidate" else set()))
 
 
-def _exported(connection: Connection, state: NamespaceState | None) -> list[Path]:
-    if state is None:
-        return []
-    rows = connection.execute(select(exports.c.path).where(exports.c.namespace_id == state.id))
-    return [Path(path) for path in sorted(set(rows.scalars())) if Path(path).exists()]
-
-
 def _own_files(store: Store, snapshots: Path | None) -> list[Path]:
     """The database with what SQLite and we keep beside it."""
     found: list[Path] = []
@@ -305,7 +312,7 @@ def _own_files(store: Store, snapshots: Path | None) -> list[Path]:
 
 
 def _scan(
-    store: Store, paths: Iterable[Path], strings: Sequence[str]
+    paths: Sequence[Path], strings: Sequence[str]
 ) -> tuple[int, int, list[Finding], list[str]]:
     """Read files for strings: as they are, as JSON writes them, and as the full-text index does."""
     needles = [
@@ -317,8 +324,7 @@ def _scan(
     unreached: list[str] = []
     files = size = 0
     findings: list[Finding] = []
-    read = list(paths)
-    for path, (length, found) in zip(read, scan(read, needles), strict=True):
+    for path, (length, found) in zip(paths, scan(paths, needles), strict=True):
         if isinstance(found, str):
             log.warning("%s could not be read: %s", path, found)
             unreached.append(path.name)

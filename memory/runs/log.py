@@ -262,7 +262,7 @@ def runs_to_forget(connection: Connection, namespace_id: int, keys: Keys, gone: 
         )
         found.update(int(id_) for id_ in rows.scalars())
     holds = lru_cache(maxsize=4096)(gone.holds)  # policies are few, and questions come back
-    for id_, words in _all_words(connection, namespace_id):
+    for id_, words in all_run_words(connection, namespace_id):
         if id_ not in found and any(map(holds, words)):
             found.add(id_)
     return sorted(found)
@@ -288,7 +288,7 @@ def purge(
     return gone
 
 
-def _all_words(connection: Connection, namespace_id: int) -> Iterator[tuple[int, list[str]]]:
+def all_run_words(connection: Connection, namespace_id: int) -> Iterator[tuple[int, list[str]]]:
     """Every text of every run, some at a time."""
     after = 0
     while True:

@@ -210,6 +210,11 @@ def _in_decimal(text: str, start: int, end: int) -> bool:
     return re.fullmatch(r"[0-9]+\.[0-9]+", before[0] + text[start:end] + after[0]) is not None
 
 
+def unspaced(text: str) -> bool:
+    """Whether a text holds characters of a script that is written without spaces."""
+    return _NO_SPACES.search(text) is not None
+
+
 def _apart(text: str, at: int) -> bool:
     """Whether a word may end or begin between two characters."""
     return not (0 < at < len(text) and _in_word(text[at - 1]) and _in_word(text[at]))

@@ -242,3 +242,14 @@ def test_compaction_gives_room_back(small):
     small.compact(Budget(cases=10))
     assert small.path.stat().st_size < before / 2
     assert small.count() == 10
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "parquet"])
+def test_verify_reads_exports_row_by_row_however_they_are_packed_and_spelled(small, format_):
+    small.add([NewCase(f"case {i} of many") for i in range(500)])
+    small.add([NewCase("Reach ANN  SMITH at (415) 555 0186")])
+    target = small.path.parent / f"out.{format_}"
+    getattr(small, f"export_{format_}")(target)
+    small.compact(Budget(cases=0))  # saves room, and follows no export
+    found = small.verify(["Ann Smith", PHONE]).findings
+    assert {(f.layer, f.number) for f in found} == {("export", 0), ("export", 1)}

@@ -489,7 +489,7 @@ def test_verify_finds_what_is_still_there(bank, tmp_path):
     bank.forget(ByIds((again,)))
     path.write_text('{"query": "the code is xylophone"}\n')
     findings = bank.verify(["xylophone"]).findings
-    assert [(f.layer, f.where) for f in findings] == [("bytes", "elsewhere.jsonl")]
+    assert [(f.layer, f.where) for f in findings] == [("export", "elsewhere.jsonl")]
 
 
 def test_verify_asks_in_every_mode_of_a_searcher(bank):

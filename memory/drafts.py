@@ -28,7 +28,7 @@ def drafts_left(path: Path) -> list[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in a folder durable."""
+    """Make a rename or a deletion in a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
