@@ -119,8 +119,7 @@ class Conversation:
         for plan in heard.plans:
             receipt = self._carry_out(plan, turn, records)
             receipts.append(receipt)
-            if receipt.replaced_by is not None:
-                made.append(receipt.replaced_by)
+            made += receipt.replaced_by
         for plan in list(self._listener.pending):
             if plan not in waited:
                 self._keep(plan, turn)

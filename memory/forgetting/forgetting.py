@@ -363,7 +363,7 @@ class Forgetting:
         ids = insert_cases(connection, place, request.new)
         if prepared is not None:
             self._shelf.attach(connection, place.namespace_id, ids, prepared)
-        return replace(receipt, replaced_by=ids[0])
+        return replace(receipt, replaced_by=tuple(ids))
 
     def _receipt(self, request: Request, plan: Plan, counts: dict[str, int]) -> Receipt:
         return Receipt(

@@ -50,7 +50,7 @@ class Receipt:
         matched_by: how many cases each way of matching found; of a time span: `span_valid`,
             `span_told`, `span_stored`.
         thresholds: of text selectors.
-        replaced_by: the case stored in place of what went.
+        replaced_by: the cases stored in place of what went, one a replacement.
         rebuild: summaries that had other sources too, to be made again from those.
         sources: of a derived fact: the sources purged to break its derivations.
         kept_sources: sources were kept on request: inference cannot be excluded.
@@ -74,7 +74,7 @@ class Receipt:
     counts: Mapping[str, int] = field(default_factory=dict)
     matched_by: Mapping[str, int] = field(default_factory=dict)
     thresholds: Mapping[str, float] = field(default_factory=dict)
-    replaced_by: int | None = None
+    replaced_by: tuple[int, ...] = ()
     rebuild: tuple[Rebuild, ...] = ()
     sources: tuple[int, ...] = ()
     kept_sources: bool = False
@@ -169,7 +169,16 @@ def _from_row(row: Row[Any]) -> Receipt:
 
 
 def _typed(body: dict[str, Any]) -> Receipt:
-    for name in ("selectors", "ids", "digests", "sources", "artifacts", "unreached", "echoes"):
+    for name in (
+        "selectors",
+        "ids",
+        "digests",
+        "sources",
+        "artifacts",
+        "unreached",
+        "echoes",
+        "replaced_by",
+    ):
         body[name] = tuple(body[name])
     body["rebuild"] = tuple(Rebuild(r["id"], tuple(r["sources"])) for r in body["rebuild"])
     return Receipt(**body)

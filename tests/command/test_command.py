@@ -203,7 +203,7 @@ def test_a_replacement_stores_the_new_value(filled):
         "forget", "--replace", PHONE, "--with", "my number is 555-0100", "--yes", "--json"
     ).data
     assert receipt["ids"] == [1, 2]
-    (case,) = filled("get", receipt["replaced_by"], "--json").data
+    (case,) = filled("get", *receipt["replaced_by"], "--json").data
     assert case["query"] == "my number is 555-0100"
     assert "--with needs --replace" in filled("forget", "--with", "x").err
 

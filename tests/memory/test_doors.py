@@ -253,3 +253,19 @@ def test_verify_reads_exports_row_by_row_however_they_are_packed_and_spelled(sma
     small.compact(Budget(cases=0))  # saves room, and follows no export
     found = small.verify(["Ann Smith", PHONE]).findings
     assert {(f.layer, f.number) for f in found} == {("export", 0), ("export", 1)}
+
+
+def test_every_replacement_is_stored_and_named_in_the_receipt(bank):
+    bank.add([NewCase("the lamp is amber"), NewCase("the door is cedar")])
+    receipt = bank.forget(
+        [
+            Replacement(old="amber", new=NewCase("the lamp is copper")),
+            Replacement(old="cedar", new=NewCase("the door is birch")),
+        ]
+    )
+    assert receipt.ids == (1, 2)
+    assert [c.query for c in bank.get(receipt.replaced_by)] == [
+        "the lamp is copper",
+        "the door is birch",
+    ]
+    assert bank.receipts() == [receipt]

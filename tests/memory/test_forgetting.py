@@ -261,8 +261,7 @@ def test_a_replacement_purges_the_old_value_and_stores_the_new_one_afresh(bank):
         request="Forget that I love Chinese food, it is Thai now",
     )
     assert receipt.ids == (1,)
-    assert receipt.replaced_by is not None
-    (new,) = bank.get([receipt.replaced_by])
+    (new,) = bank.get(receipt.replaced_by)
     assert (new.query, new.version) == ("Ann loves Thai food", 1)
     assert "Chinese" not in words_left(bank)
     assert found(bank, "Thai food") == [new.id]
