@@ -31,7 +31,7 @@ from memory.drafts import sync_folder
 from memory.errors import BankBusy, BankUnavailable, ForeignBank, InvalidInput
 from memory.schema import cases, namespaces, receipts
 from memory.storage.database.sqlite import file_of
-from memory.storage.erasing import owe, pay
+from memory.storage.erasing import erase, owe
 from memory.storage.store import Store, is_postgres
 
 _MAGIC = b"SQLite format 3\x00"
@@ -156,7 +156,8 @@ def _settled(source: Store, since: Since | None, told: Sequence[Told]) -> Restor
         done = forget_since(source, connection, since, told)
         count = int(connection.execute(select(func.count()).select_from(cases)).scalar_one())
         owe(connection)
-    if not pay(source, source.config.erase_timeout_s):
+    # Deep where rows of words were deleted one by one: see `memory.storage.wiping`.
+    if not erase(source, source.config.erase_timeout_s, deep=done.forgotten > 0).done:
         raise BankUnavailable("what was forgotten since could not be erased from the copy")
     return RestoreReport(count, done.forgotten, done.receipts, done.updates)
 
