@@ -51,7 +51,7 @@ from memory.storage.vectors import Progress, drop_embedder
 from memory.storage.writing import AddOptions, add_cases, patch_case
 from memory.text import lexical
 from memory.times import microseconds
-from memory.types import Embedder
+from memory.types import Bools, Embedder
 
 #: The most cases `list` gives at once.
 MAX_PAGE = 10_000
@@ -349,6 +349,10 @@ class CaseBank:
         version 0.
         """
         return self._blocks.block(checked_namespace(namespace))
+
+    def eligible(self, block: Block, where: CaseFilter) -> Bools | None:
+        """Which rows of a block a filter lets through: (N,); None: read a newer block first."""
+        raise NotImplementedError
 
     def embed_missing(
         self, namespace: str | None = None, *, progress: Progress | None = None

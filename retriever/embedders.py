@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from retriever.head import Head
 from retriever.text import TEXT_FORMAT, query_text, record_text
 from retriever.types import CaseLike, Floats
 
@@ -23,12 +24,12 @@ class TextProjector(Protocol):
         ...
 
     @property
-    def weight(self) -> Floats:
-        """(D,)."""
+    def head(self) -> Head:
+        """What the projections are made for."""
         ...
 
     def project_texts(self, texts: Sequence[str]) -> Floats:
-        """N rendered case texts -> (N, D)."""
+        """N rendered case texts -> (N, W), as the head reads them."""
         ...
 
 
@@ -66,7 +67,7 @@ class CaseProjector:
     def __init__(self, scorer: TextProjector) -> None:
         self._scorer = scorer
         self.key = projection_key(scorer.fingerprint)
-        self.dim = len(scorer.weight)
+        self.dim = scorer.head.case_width
 
     def text(self, case: CaseLike) -> str:
         """The whole text of a case, as the model was trained to read it."""

@@ -22,10 +22,11 @@ import numpy as np
 
 from retriever.device import Device
 from retriever.errors import DeviceUnavailable, IndexUnavailable, InvalidInput
+from retriever.ordering import top_k
 from retriever.saved_index import Held, contents, read, same_store, write
-from retriever.scan import block_rows, top_k
 from retriever.types import Block, Bools, Floats, Ids
 from retriever.units import filled, normalised, scanned, units, width
+from retriever.vectors import block_rows
 
 #: Past this many candidates a full scan is the better way: the classic GPU index returns at most
 #: 2,048, and FAISS's result heaps get slow there on the CPU too.

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from retriever.files import folder_written_atomically
-from retriever.scan import block_rows
 from retriever.types import Block, Bools, Ids
 from retriever.units import units, width
+from retriever.vectors import block_rows
 
 INDEX_FILE = "index.faiss"
 ROWS_FILE = "rows.bin"

@@ -30,6 +30,7 @@ from retriever.artifact import (
 from retriever.batching import batches_by_length, chunks, pad
 from retriever.device import Device
 from retriever.errors import ArtifactCorrupt, InvalidInput, NonFiniteScore
+from retriever.head import Head
 from retriever.text import case_text, query_text, record_text
 from retriever.tokens import TextTokenizer
 from retriever.types import Calibration, CaseLike, Floats, Pair, Plan
@@ -147,8 +148,7 @@ class Scorer:
         self.max_length = manifest.encoder.max_length
         self.provider = texts.engine.provider
         self.device = texts.engine.device
-        self.weight: Floats = head["output_weight"]
-        self.offset = float(head["output_bias"][0])
+        self.head = Head(head["output_weight"], float(head["output_bias"][0]))
         self._texts = texts
 
     def embed(self, texts: Sequence[str]) -> Floats:
@@ -182,7 +182,7 @@ class Scorer:
         for part in chunks(len(read), _PAIRS_AT_ONCE):
             hidden = np.maximum(shown[case_of[part]] + asked[query_of[part]], 0.0)  # (n, D)
             with np.errstate(over="ignore", invalid="ignore"):  # refused below, by place
-                logits[part] = hidden @ self.weight + self.offset
+                logits[part] = hidden @ self.head.weight + self.head.offset
         _refuse_non_finite(logits, "logits")
         return logits
 

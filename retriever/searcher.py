@@ -21,7 +21,9 @@ import numpy as np
 from retriever import scan
 from retriever.embedders import QueryEncoder, projection_key, query_key
 from retriever.errors import IndexUnavailable, InvalidInput, NonFiniteScore
+from retriever.head import Head
 from retriever.index import CosineIndex
+from retriever.ordering import top_k
 from retriever.scorer import probabilities
 from retriever.types import UNKNOWN_TIME, Array, Block, Bools, Calibration, CaseSource, Floats, Hit
 
@@ -46,13 +48,8 @@ class QueryScorer(Protocol):
         ...
 
     @property
-    def weight(self) -> Floats:
-        """(D,)."""
-        ...
-
-    @property
-    def offset(self) -> float:
-        """Added to every logit."""
+    def head(self) -> Head:
+        """From the vectors of case and query to a logit."""
         ...
 
     @property
@@ -61,7 +58,7 @@ class QueryScorer(Protocol):
         ...
 
     def query_projections(self, queries: Sequence[str]) -> Floats:
-        """Q queries -> (Q, D)."""
+        """Q queries -> (Q, D + R), as the head reads them."""
         ...
 
 
@@ -197,15 +194,12 @@ class Searcher:
             return [[] for _ in queries]
         calibration = self._scorer.calibration
         logits = scan.logits(
-            projections,
-            self._scorer.query_projections(queries),
-            self._scorer.weight,
-            self._scorer.offset,
+            self._scorer.head, projections, self._scorer.query_projections(queries)
         )  # (Q, N)
         # By logit, for saturated sigmoids tie where logits do not; a calibration that falls with
         # the logit turns the order round with it.
         rising = calibration.a >= 0
-        best = scan.top_k(logits if rising else -logits, block.ids, eligible, k)
+        best = top_k(logits if rising else -logits, block.ids, eligible, k)
         found = []
         for row, rows in zip(logits, best, strict=True):
             chosen = row[rows].astype(np.float64)

@@ -40,7 +40,8 @@ class Hit:
     """One case found by a search.
 
     `score` is the mode's own (exact: the calibrated probability; cosine: the cosine). `logit` and
-    `probability` are set only where the trained head was used. `rank` starts at 1.
+    `probability` are set only where the trained head was used. `rank` starts at 1. `propensity` is
+    the chance with which the policy shows this case at this rank, given those above it.
     """
 
     id: int
@@ -48,6 +49,7 @@ class Hit:
     rank: int
     logit: float | None = None
     probability: float | None = None
+    propensity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,12 @@ class CaseLike(Protocol):
 
 
 class Columns(Protocol):
-    """When each case was valid: `[valid_from, valid_to)`, microseconds since 1970-01-01 UTC."""
+    """What a search reads of each case beside its vectors; times in microseconds UTC."""
+
+    @property
+    def outcome(self) -> Floats:
+        """(N,) how the stored case once ended, in [0, 1]; NaN where it is not known."""
+        ...
 
     @property
     def valid_from(self) -> Ids:
@@ -171,4 +178,22 @@ class CaseSource(Protocol):
 
     def block(self, namespace: str) -> Block:
         """The newest acknowledged state of `namespace`; cheap when nothing changed."""
+        ...
+
+    def eligible(self, block: Block, where: Any) -> Bools | None:
+        """Which rows of the block a filter of the source's own lets through: (N,).
+
+        None where the namespace changed since the block was read and the filter needs more than the
+        block holds (tags, source): take the newest block and ask again.
+        """
+        ...
+
+
+class Lexical(Protocol):
+    """A full-text index over the same cases: `memory.CaseBank` is one."""
+
+    def search_text(
+        self, query: str, k: int, *, namespace: str, where: Any = None
+    ) -> Sequence[tuple[int, float]]:
+        """The k best cases by their words, as (id, score), best first; only those that match."""
         ...

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from retriever.errors import IndexUnavailable, NonFiniteScore
-from retriever.scan import block_rows, shape, taken, widened
 from retriever.types import Block, Bools, Floats, Ids
+from retriever.vectors import block_rows, shape, taken, widened
 
 
 def width(block: Block) -> int:

@@ -184,10 +184,9 @@ def _trained(
     assert result.artifact is not None  # one split, one model
     scorer = retriever.load(result.artifact, engine="torch", device=config.device)
     logits = scan.logits(
+        scorer.head,
         scorer.project_texts(held_out.case_texts),
         scorer.query_projections(held_out.questions),
-        scorer.weight,
-        scorer.offset,
     )
     chance = calibration.apply(logits.ravel(), scorer.calibration).reshape(logits.shape)
     return {RETRIEVER: Estimate(logits.astype(np.float64), chance.astype(np.float64))}

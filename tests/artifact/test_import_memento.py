@@ -85,7 +85,7 @@ def original_scores(memento, folder):
 def imported_scores(path):
     scorer = retriever.load(path, engine="torch", device="cpu")
     shown, (asked,) = scorer.project_texts(CASES), scorer.query_projections([QUERY])
-    logits = np.maximum(shown + asked, 0) @ scorer.weight + scorer.offset
+    logits = np.maximum(shown + asked, 0) @ scorer.head.weight + scorer.head.offset
     direct = scorer.score([(QUERY, "who is it")])
     np.testing.assert_allclose(direct[0], 1 / (1 + np.exp(-logits[0])), atol=1e-6)
     return 1 / (1 + np.exp(-logits))

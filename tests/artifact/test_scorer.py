@@ -94,7 +94,7 @@ def test_projections_give_the_logits_by_the_formula(any_scorer):
     shown = any_scorer.project([(pair.case, pair.plan) for pair in pairs])
     asked = any_scorer.query_projections([pair.query for pair in pairs])
     assert shown.shape == asked.shape == (12, any_scorer.projection_size)
-    by_hand = np.maximum(shown + asked, 0) @ any_scorer.weight + any_scorer.offset
+    by_hand = np.maximum(shown + asked, 0) @ any_scorer.head.weight + any_scorer.head.offset
     np.testing.assert_allclose(by_hand, any_scorer.logits(pairs), atol=1e-5)
 
 

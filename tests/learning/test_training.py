@@ -103,7 +103,7 @@ def test_training_leaves_a_report_and_an_artifact_that_scores_like_the_report(
     scorer = retriever.load(result.artifact, engine="torch", device="cpu")
     asked = scorer.query_projections([test.query_texts[i] for i in test.query])
     shown = scorer.project_texts([test.case_texts[i] for i in test.case])
-    logit = np.maximum(asked + shown, 0) @ scorer.weight + scorer.offset
+    logit = np.maximum(asked + shown, 0) @ scorer.head.weight + scorer.head.offset
     a, b = scorer.calibration.a, scorer.calibration.b
     p = 1 / (1 + np.exp(-(a * logit.astype(np.float64) + b)))
     y = test.outcome

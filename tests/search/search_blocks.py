@@ -4,12 +4,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from retriever.head import Head
 from retriever.text import TEXT_FORMAT
 from retriever.types import UNKNOWN_TIME, Calibration
 
 
 @dataclass(frozen=True)
 class TinyColumns:
+    outcome: np.ndarray
     valid_from: np.ndarray
     valid_to: np.ndarray
 
@@ -51,7 +53,7 @@ def block_of(
         ids=ids,
         live=live,
         stamps=stamps,
-        columns=TinyColumns(start, end),
+        columns=TinyColumns(np.full(count, np.nan, np.float32), start, end),
         embeddings=tuple(np.split(vectors, cuts)),
         **more,
     )
@@ -91,8 +93,7 @@ class TinySource:
 class TinyScorer:
     """A query `x y` projects to (x, y); the head adds up what is positive."""
 
-    weight: np.ndarray = field(default_factory=lambda: np.ones(2, np.float32))
-    offset: float = 0.0
+    head: Head = field(default_factory=lambda: Head(np.ones(2, np.float32), 0.0))
     calibration: Calibration = field(default_factory=Calibration)
     fingerprint: str = "model"
 

@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
+from retriever import scan
 from retriever.errors import InvalidInput, NonFiniteScore
-from retriever.scan import logits, taken, top_k, widen, widened
+from retriever.head import Head
+from retriever.ordering import top_k
+from retriever.vectors import taken, widen, widened
+
+
+def logits(projections, queries, weight, offset):
+    return scan.logits(Head(weight, offset), projections, queries)
 
 
 def slow_logits(projections, queries, weight, offset):

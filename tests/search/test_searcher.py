@@ -8,6 +8,7 @@ import pytest
 
 from retriever.embedders import CaseProjector, QueryEmbedder
 from retriever.errors import IndexUnavailable, InvalidInput, NonFiniteScore
+from retriever.head import Head
 from retriever.saved_index import STAMP_FILE
 from retriever.searcher import Searcher
 from retriever.types import Calibration
@@ -32,7 +33,7 @@ def ids(found):
 def test_exact_search_ranks_by_the_formula_and_calibrates():
     searcher = Searcher(
         bank([[0, 0], [2, 1], [1, -5]]),
-        TinyScorer(offset=-1.0, calibration=Calibration(a=2.0, b=0.5)),
+        TinyScorer(head=Head(np.ones(2, np.float32), -1.0), calibration=Calibration(a=2.0, b=0.5)),
     )
     ((first, second, third),) = searcher.search(["1 0"], 3)
     # relu((2,1)+(1,0)) = 3+1; relu((1,-5)+(1,0)) = 2+0; relu((0,0)+(1,0)) = 1+0; each minus 1
@@ -91,7 +92,9 @@ def test_an_empty_namespace_gives_no_hits_and_a_small_one_all_it_has(mode):
 
 
 def test_min_score_applies_to_the_score_of_the_mode():
-    searcher = Searcher(bank([[4, 0], [-1, 1]]), TinyScorer(offset=-2.0), TinyEncoder())
+    searcher = Searcher(
+        bank([[4, 0], [-1, 1]]), TinyScorer(head=Head(np.ones(2, np.float32), -2.0)), TinyEncoder()
+    )
     assert ids(searcher.search(["1 0"], 5, min_score=0.5)) == [[1]]
     assert ids(searcher.search(["1 0"], 5, mode="cosine", min_score=0.99)) == [[1]]
     assert ids(searcher.search(["1 0"], 5, min_score=1.1)) == [[]]
@@ -304,7 +307,7 @@ def test_the_two_vectors_of_a_case_are_of_its_whole_text_and_of_its_query(kind):
     Record.kind = kind
 
     class Projector:
-        fingerprint, weight = "model", np.ones(3, np.float32)
+        fingerprint, head = "model", Head(np.ones(3, np.float32), 0.0)
 
         def project_texts(self, texts):
             return np.array([[len(text)] * 3 for text in texts], np.float32)
