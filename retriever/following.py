@@ -18,8 +18,9 @@ import numpy as np
 
 from retriever.types import Block, Bools, Ids
 
-#: `older`: the block is of an earlier version than the copy, which was left alone.
-Followed: TypeAlias = Literal["same", "extended", "updated", "rebuilt", "older"]
+#: `older`: the block is of an earlier version than the copy, which was left alone. `unbuilt`: the
+#: copy would have to be made anew, and the caller would not wait for that.
+Followed: TypeAlias = Literal["same", "extended", "updated", "rebuilt", "older", "unbuilt"]
 
 
 @dataclass(slots=True)
@@ -90,20 +91,34 @@ class Follower:
         self.contents: Contents | None = None
         #: Rows taken in since the caller last set this to 0.
         self.changed = 0
+        #: Whether the copy is being made anew; whoever cannot wait reads the bank.
+        self.building = False
         self._copy, self._role = copy, role
         self._lock = threading.RLock()
         self._last: weakref.ref[Block] | None = None  # the block that the contents are of
         self._floor = 0.0  # blocks of older versions are not taken in
 
     @contextmanager
-    def held(self, block: Block) -> Iterator[Followed]:
+    def held(self, block: Block, *, build: bool = True) -> Iterator[Followed]:
         """Take the block in, and keep the copy as it is until the `with` ends.
 
-        On `older` the copy may hold what this block does not know, or miss what it shows: read the
-        block itself instead.
+        On `older` and `unbuilt` the copy may hold what this block does not know, or miss what it
+        shows: read the block itself instead.
+
+        Args:
+            block: what to follow.
+            build: False leaves the copy alone where it would have to be made anew, and does not
+                wait where another thread is at it.
         """
-        with self._lock:
-            yield self._follow(block)
+        if not build and not self._acquired_unless_building():
+            yield "unbuilt"
+            return
+        if build:
+            self._lock.acquire()
+        try:
+            yield self._follow(block, build)
+        finally:
+            self._lock.release()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -112,22 +127,41 @@ class Follower:
             yield
 
     def adopt(self, contents: Contents) -> None:
-        """The copy was read from a file and holds this; with the lock held."""
+        """The copy was read from a file and holds this; with the lock held.
+
+        Raises:
+            ValueError: the copy takes in nothing as old as this.
+        """
+        if contents.version < self._floor:
+            raise ValueError(f"version {contents.version} is from before the copy was emptied")
         self.contents, self._last, self.changed = contents, None, 0
+
+    def forget(self) -> None:
+        """Empty the copy; the next block is taken in anew."""
+        with self._lock:
+            self.contents = self._last = None
+            self.changed = 0
+            self._copy.clear()
 
     def drop(self) -> None:
         """Empty the copy, and take nothing in until `accept`."""
         with self._lock:
-            self.contents = self._last = None
-            self.changed, self._floor = 0, float("inf")
-            self._copy.clear()
+            self.forget()
+            self._floor = float("inf")
 
     def accept(self, version: int) -> None:
         """Take in blocks again, from this version on."""
         with self._lock:
             self._floor = version
 
-    def _follow(self, block: Block) -> Followed:
+    def _acquired_unless_building(self) -> bool:
+        """Take the lock; False, without it, once another thread has begun to build under it."""
+        while not self._lock.acquire(timeout=0.005):
+            if self.building:
+                return False
+        return True
+
+    def _follow(self, block: Block, build: bool) -> Followed:
         if self._last is not None and self._last() is block:
             return "same"
         if block.version < self._floor:
@@ -140,18 +174,26 @@ class Follower:
             return "older"
         try:
             done = None if held is None else self._patch(held, block)
+            if done is None and not build:
+                return "unbuilt"
             if done is None:
-                self._copy.build(block)
-                self.changed += len(block.ids)
+                self._build(block)
                 done = "rebuilt"
         except BaseException:
             # Half of a change is worse than none: the next search begins anew.
-            self.contents = self._last = None
-            self._copy.clear()
+            self.forget()
             raise
         self.contents = Contents.of(block, key)
         self._last = weakref.ref(block)
         return done
+
+    def _build(self, block: Block) -> None:
+        self.building = True
+        try:
+            self._copy.build(block)
+        finally:
+            self.building = False
+        self.changed += len(block.ids)
 
     def _patch(self, held: Contents, block: Block) -> Followed | None:
         count = len(held.ids)

@@ -1,141 +1,160 @@
-"""A cosine index on disk: a crash leaves the old one, and one that does not fit is not believed."""
+"""An index on disk: a crash leaves the old one, and one that does not fit is not believed."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from retriever.files import folder_written_atomically
-from retriever.types import Block, Bools, Ids
-from retriever.units import units, width
-from retriever.vectors import block_rows
+from retriever.following import Contents
+from retriever.tiers.module import faiss_module
+from retriever.types import Block, Ids
 
 INDEX_FILE = "index.faiss"
 ROWS_FILE = "rows.bin"
+ARRAYS_FILE = "arrays.npz"
 STAMP_FILE = "stamp.json"
-FORMAT = "precedent-flat-2"
+FORMAT = "precedent-tier-1"
+
+#: Rows whose vectors are compared with the bank's when an index is read: all, or this many of them.
+COMPARED = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What an index is, beside the vectors it was made of."""
+
+    kind: str
+    storage: str
+    space: str  # which vectors: units, or a head's
+    trained_at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a saved index is of; the digests are of the two other files."""
+    """What a saved index is of; the digests are of the three other files."""
 
     bank: str
     namespace: str
     version: int
-    embeddings_key: str
+    embedder: str
+    kind: str
+    storage: str
+    space: str
+    trained_at: int
     count: int
     sha256: str
     rows_sha256: str
+    arrays_sha256: str
     format: str = FORMAT
 
 
-@dataclass(slots=True)
-class Held:
-    """What is in the index: a copy of its own, for a block would keep rows that are to go."""
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A saved index whose bytes are as they were written, of a bank that it may be of.
 
-    bank: str
-    namespace: str
-    version: int
-    embeddings_key: str | None
-    ids: Ids  # (N,)
-    stamps: Ids  # (N,) -1 where the row is empty
-    faiss: Any
+    `compared` are rows that should be the bank's, for the reader to look at.
+    """
 
-    def agrees(self, block: Block) -> Bools:
-        """Whether a row of the block is in the index as it is: (min(N, n),)."""
-        count = min(len(self.ids), len(block.ids))
-        same: Bools = self.ids[:count] == block.ids[:count]
-        same &= self.stamps[:count] == block.stamps[:count]
-        same &= block.live[:count]
-        return same
+    contents: Contents
+    form: Form
+    index: Any
+    arrays: Mapping[str, NDArray[Any]]
+    compared: Ids
 
 
-def contents(block: Block) -> tuple[Ids, Ids]:
-    """Ids and stamps of the rows, copied; (0, -1) where a row is not live."""
-    return np.where(block.live, block.ids, 0), np.where(block.live, block.stamps, -1)
-
-
-def same_store(held: Held, block: Block) -> bool:
-    """Whether both are of the same vectors of the same tenant."""
-    return (held.bank, held.namespace, held.embeddings_key) == (
-        block.bank,
-        block.namespace,
-        block.embeddings_key,
-    )
-
-
-def write(folder: Path, held: Held, data: memoryview) -> None:
+def write(
+    folder: Path,
+    contents: Contents,
+    form: Form,
+    data: memoryview,
+    arrays: Mapping[str, NDArray[Any]],
+) -> None:
     """Replace the folder by this index; `data` is what FAISS serialised of it."""
-    rows = np.stack([held.ids, held.stamps]).astype("<i8").tobytes()
+    rows = np.stack([contents.ids, contents.stamps]).astype("<i8").tobytes()
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **arrays)
     stamp = Stamp(
-        bank=held.bank,
-        namespace=held.namespace,
-        version=held.version,
-        embeddings_key=held.embeddings_key or "",
-        count=len(held.ids),
+        bank=contents.bank,
+        namespace=contents.namespace,
+        version=contents.version,
+        embedder=contents.key or "",
+        **asdict(form),
+        count=len(contents.ids),
         sha256=hashlib.sha256(data).hexdigest(),
         rows_sha256=hashlib.sha256(rows).hexdigest(),
+        arrays_sha256=hashlib.sha256(packed.getbuffer()).hexdigest(),
     )
     with folder_written_atomically(folder) as fresh:
         (fresh / INDEX_FILE).write_bytes(data)
         (fresh / ROWS_FILE).write_bytes(rows)
+        (fresh / ARRAYS_FILE).write_bytes(packed.getbuffer())
         (fresh / STAMP_FILE).write_text(json.dumps(asdict(stamp), indent=2) + "\n")
 
 
-def read(folder: Path, block: Block) -> Held:
+def read(folder: Path, block: Block, key: str | None, storage: str, space: str) -> Saved:
     """The saved index, if it is of the block or of an earlier state of it.
+
+    Args:
+        folder: where it is.
+        block: what it must be of.
+        key: of the embedder of the block's vectors.
+        storage: how the index should hold them.
+        space: which vectors it should hold.
 
     Raises:
         ValueError: the first point in which it does not match; other errors that reading raises
             (OSError, KeyError, TypeError, RuntimeError) mean damage as well.
     """
-    import faiss
+    faiss = faiss_module()
 
     stamp = Stamp(**json.loads((folder / STAMP_FILE).read_text(encoding="utf-8")))
-    for name in ("bank", "namespace", "embeddings_key"):
-        ours, theirs = getattr(block, name), getattr(stamp, name)
-        if ours != theirs:
-            raise ValueError(f"it is of {name} {theirs!r}, not {ours!r}")
-    if stamp.format != FORMAT:
-        raise ValueError(f"its format is {stamp.format!r}, this version reads {FORMAT!r}")
+    wanted = {
+        "format": FORMAT,
+        "bank": block.bank,
+        "namespace": block.namespace,
+        "embedder": key,
+        "storage": storage,
+        "space": space,
+    }
+    for name, ours in wanted.items():
+        if getattr(stamp, name) != ours:
+            raise ValueError(f"its {name} is {getattr(stamp, name)!r}, not {ours!r}")
     if stamp.version > block.version:
         raise ValueError(f"it is of version {stamp.version}, the bank is at {block.version}")
     if not 0 < stamp.count <= len(block.ids):
         raise ValueError(f"it holds {stamp.count} cases, the bank {len(block.ids)}")
-    data = (folder / INDEX_FILE).read_bytes()
-    rows = (folder / ROWS_FILE).read_bytes()
     # Before FAISS parses a byte: its reader is not made for damaged files.
-    for name, digest, content in (
-        (INDEX_FILE, stamp.sha256, data),
-        (ROWS_FILE, stamp.rows_sha256, rows),
-    ):
-        if hashlib.sha256(content).hexdigest() != digest:
-            raise ValueError(f"{name} is truncated or changed")
-    index = faiss.deserialize_index(np.frombuffer(data, dtype=np.uint8))
-    if index.ntotal != stamp.count or index.d != width(block):
-        raise ValueError(f"it has shape ({index.ntotal}, {index.d}), not as stamped")
+    data = _unchanged(folder / INDEX_FILE, stamp.sha256)
+    rows = _unchanged(folder / ROWS_FILE, stamp.rows_sha256)
+    packed = _unchanged(folder / ARRAYS_FILE, stamp.arrays_sha256)
     ids, stamps = np.frombuffer(rows, "<i8").astype(np.int64).reshape(2, stamp.count)
-    held = Held(
-        stamp.bank, stamp.namespace, stamp.version, stamp.embeddings_key, ids, stamps, index
-    )
-    _check_vectors(held, block)
-    return held
+    contents = Contents(stamp.bank, stamp.namespace, stamp.version, key, ids, stamps)
+    index = faiss.deserialize_index(np.frombuffer(data, dtype=np.uint8))
+    with np.load(io.BytesIO(packed), allow_pickle=False) as loaded:
+        arrays = {name: loaded[name] for name in loaded.files}
+    form = Form(stamp.kind, stamp.storage, stamp.space, stamp.trained_at)
+    return Saved(contents, form, index, arrays, _compared(contents, block))
 
 
-def _check_vectors(held: Held, block: Block) -> None:
-    """That rows which should be those of the block are."""
-    vectors = held.faiss.reconstruct_n(0, held.faiss.ntotal)
-    rows = np.flatnonzero(held.agrees(block))
+def _unchanged(path: Path, digest: str) -> bytes:
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise ValueError(f"{path.name} is truncated or changed")
+    return content
+
+
+def _compared(contents: Contents, block: Block) -> Ids:
+    """Rows that should be those of the block, evenly spread."""
+    rows = np.flatnonzero(contents.agrees(block)).astype(np.int64)
     if 2 * len(rows) < np.count_nonzero(block.live):
         raise ValueError(f"only {len(rows)} of its cases are where they were in the bank")
-    size = block_rows(held.faiss.d)
-    for start in range(0, len(rows), size):
-        part = rows[start : start + size]
-        if not np.array_equal(units(block, part), vectors[part]):
-            raise ValueError("its vectors are not those of the bank")
+    return rows[:: -(-len(rows) // COMPARED) or 1]

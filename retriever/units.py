@@ -9,7 +9,7 @@ import numpy as np
 
 from retriever.errors import IndexUnavailable, NonFiniteScore
 from retriever.types import Block, Bools, Floats, Ids
-from retriever.vectors import block_rows, shape, taken, widened
+from retriever.vectors import shape, taken, widened
 
 
 def width(block: Block) -> int:
@@ -30,14 +30,6 @@ def units(block: Block, rows: Ids) -> Floats:
     """Some rows' vectors, of length one: (C,) -> (C, E)."""
     assert block.embeddings is not None
     return normalised(taken(block.embeddings, rows), block.ids[rows])
-
-
-def filled(block: Block, start: int) -> Floats:
-    """A block's worth of unit vectors from row `start` on, zeros where a row is not live."""
-    live = block.live[start : start + block_rows(width(block))]
-    vectors = np.zeros((len(live), width(block)), np.float32)
-    vectors[live] = units(block, start + np.flatnonzero(live))
-    return vectors
 
 
 def scanned(block: Block, queries: Floats, eligible: Bools) -> Floats:

@@ -16,8 +16,11 @@ from retriever.errors import (
     NonFiniteScore,
 )
 from retriever.index import CosineIndex
-from retriever.saved_index import INDEX_FILE, ROWS_FILE, STAMP_FILE
+from retriever.saved_index import ARRAYS_FILE, INDEX_FILE, ROWS_FILE, STAMP_FILE
+from retriever.tiers.settings import IndexSettings
 from tests.search.search_blocks import TinyBlock, block_of, changed, first, vectors_of
+
+FLAT = IndexSettings(kind="flat", device="cpu")
 
 
 def slow_search(block, query, k):
@@ -44,7 +47,7 @@ def test_the_index_equals_a_full_sort_with_ties_and_dead_cases(seed):
     vectors = rng.integers(-1, 2, (600, 3)).astype(np.float32)
     block = block_of(vectors, live=rng.random(600) < 0.6)
     queries = rng.standard_normal((4, 3)).astype(np.float32)
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     for k in (1, 3, 40, 600, 5000):
         found = index.search(block, queries, k)
         assert ids_of(block, found) == [slow_search(block, query, k) for query in queries]
@@ -57,7 +60,7 @@ def test_a_bank_larger_than_the_candidate_limit_is_searched_exactly():
     lengths = np.linalg.norm(vectors, axis=1)
     for k in (5, 3000):
         for query, (rows, cosines) in zip(
-            queries, CosineIndex("cpu").search(block, queries, k), strict=True
+            queries, CosineIndex(FLAT).search(block, queries, k), strict=True
         ):
             every = vectors @ query / lengths / np.linalg.norm(query)
             np.testing.assert_allclose(cosines, np.sort(every)[::-1][:k], atol=1e-5)
@@ -67,29 +70,29 @@ def test_a_bank_larger_than_the_candidate_limit_is_searched_exactly():
 
 def test_thousands_of_equal_vectors_come_back_in_order_of_id():
     block = block_of(np.tile([0.3, -0.7, 0.2], (4000, 1)))
-    ((rows, cosines),) = CosineIndex("cpu").search(block, np.ones((1, 3), np.float32), 7)
+    ((rows, cosines),) = CosineIndex(FLAT).search(block, np.ones((1, 3), np.float32), 7)
     assert block.ids[rows].tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert len(set(cosines.tolist())) == 1
 
 
 def test_cosine_ignores_length_and_a_zero_vector_is_near_nothing():
     block = block_of([[0, 0], [5, 0], [0.1, 0], [-3, 0]])
-    ((rows, cosines),) = CosineIndex("cpu").search(block, np.array([[2, 0]], np.float32), 4)
+    ((rows, cosines),) = CosineIndex(FLAT).search(block, np.array([[2, 0]], np.float32), 4)
     assert block.ids[rows].tolist() == [2, 3, 1, 4]
     np.testing.assert_allclose(cosines, [1, 1, 0, -1], atol=1e-6)
 
 
 def test_one_case_and_an_empty_bank():
     one = block_of([[1.0, 0.0]])
-    assert ids_of(one, CosineIndex("cpu").search(one, np.ones((1, 2), np.float32), 3)) == [[1]]
+    assert ids_of(one, CosineIndex(FLAT).search(one, np.ones((1, 2), np.float32), 3)) == [[1]]
     none = block_of(np.empty((0, 2)))
-    ((rows, cosines),) = CosineIndex("cpu").search(none, np.ones((1, 2), np.float32), 3)
+    ((rows, cosines),) = CosineIndex(FLAT).search(none, np.ones((1, 2), np.float32), 3)
     assert len(rows) == len(cosines) == 0
 
 
 def test_rows_are_added_overwritten_or_the_index_is_built_anew_as_the_block_demands():
     full = random_block(3, 50)
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     start = first(full, 30)
     assert index.follow(start) == "rebuilt"
     assert index.follow(start) == "same"
@@ -113,7 +116,7 @@ def test_rows_are_added_overwritten_or_the_index_is_built_anew_as_the_block_dema
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_the_index_stays_right_through_deletes_updates_and_reused_rows(seed, dtype):
     rng = np.random.default_rng(seed)
-    index, count, next_id = CosineIndex("cpu"), 40, 41
+    index, count, next_id = CosineIndex(FLAT), 40, 41
     vectors = rng.integers(-2, 3, (count, 4)).astype(dtype)
     ids, stamps, live = np.arange(1, count + 1), np.ones(count, np.int64), np.ones(count, bool)
     for version in range(1, 25):
@@ -149,18 +152,20 @@ def test_the_index_stays_right_through_deletes_updates_and_reused_rows(seed, dty
 
 def test_a_row_that_died_leaves_zeros_in_the_index():
     block = random_block(8, 40)
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     index.follow(block)
     dead = changed(block, live=np.arange(40) != 3, version=2)
     assert index.follow(dead) == "updated"
-    assert not index._held.faiss.reconstruct(3).any()
+    held = index._tier.copy.tier.state()[0]
+    assert not held.reconstruct(3).any()
+    assert held.reconstruct(4).any()
     assert index.follow(changed(block, live=np.zeros(40, bool), version=3)) == "rebuilt"
-    assert not index._held.faiss.reconstruct_n(0, 40).any()
+    assert index._tier.copy.tier is None
     assert ids_of(block, index.search(dead, np.ones((1, 8), np.float32), 40))[0][-1] != 4
 
 
 def test_the_index_keeps_no_block_from_being_let_go():
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     block = random_block(9, 20)
     index.search(block, np.ones((1, 8), np.float32), 3)
     gone = weakref.ref(block)
@@ -175,15 +180,15 @@ def test_only_eligible_rows_are_found_and_the_others_may_hold_anything():
     block = block_of(vectors, cuts=(100,))
     query = rng.standard_normal((1, 8)).astype(np.float32)
     for k in (1, 5, 300):
-        found = CosineIndex("cpu").search(block, query, k, eligible)
+        found = CosineIndex(FLAT).search(block, query, k, eligible)
         assert ids_of(block, found) == [slow_search(changed(block, live=eligible), query[0], k)]
-    assert len(CosineIndex("cpu").search(block, query, 3, np.zeros(300, bool))[0][0]) == 0
+    assert len(CosineIndex(FLAT).search(block, query, 3, np.zeros(300, bool))[0][0]) == 0
 
 
 def test_a_dropped_index_scans_until_it_may_take_blocks_in_again(tmp_path):
     block = random_block(11, 100)
     query = np.ones((1, 8), np.float32)
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     index.follow(block)
     index.drop()
     assert index.follow(block) == "older"
@@ -197,7 +202,7 @@ def test_a_dropped_index_scans_until_it_may_take_blocks_in_again(tmp_path):
 def test_a_slower_search_on_an_older_snapshot_never_sees_newer_cases():
     old = block_of([[1, 0], [0, 1]])
     new = block_of([[1, 0], [0, 1], [1, 1]], version=2)
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     query = np.array([[1, 1]], np.float32)
     assert ids_of(new, index.search(new, query, 1)) == [[3]]
     assert ids_of(old, index.search(old, query, 5)) == [[1, 2]]
@@ -207,7 +212,7 @@ def test_a_slower_search_on_an_older_snapshot_never_sees_newer_cases():
 def test_threads_searching_while_the_bank_grows_get_their_own_snapshot():
     full = random_block(4, 400)
     blocks = [first(full, n, version=n) for n in range(100, 401, 25)]
-    index, wrong = CosineIndex("cpu"), []
+    index, wrong = CosineIndex(FLAT), []
     query = np.random.default_rng(5).standard_normal((1, 8)).astype(np.float32)
 
     def work(order):
@@ -225,37 +230,37 @@ def test_threads_searching_while_the_bank_grows_get_their_own_snapshot():
 
 def test_vectors_and_queries_that_are_no_numbers_are_refused():
     with pytest.raises(NonFiniteScore, match="case 2"):
-        CosineIndex("cpu").search(block_of([[1, 0], [np.nan, 0]]), np.ones((1, 2), np.float32), 1)
+        CosineIndex(FLAT).search(block_of([[1, 0], [np.nan, 0]]), np.ones((1, 2), np.float32), 1)
     with pytest.raises(NonFiniteScore):
-        CosineIndex("cpu").search(block_of([[1, 0]]), np.full((1, 2), np.inf, np.float32), 1)
+        CosineIndex(FLAT).search(block_of([[1, 0]]), np.full((1, 2), np.inf, np.float32), 1)
 
 
 def test_wrong_width_wrong_k_and_missing_embeddings_say_what_to_do():
     block = block_of([[1, 0]])
     with pytest.raises(InvalidInput, match=r"\(1, 3\) must be \(Q, 2\)"):
-        CosineIndex("cpu").search(block, np.ones((1, 3), np.float32), 1)
+        CosineIndex(FLAT).search(block, np.ones((1, 3), np.float32), 1)
     with pytest.raises(InvalidInput, match="k must be at least 1"):
-        CosineIndex("cpu").search(block, np.ones((1, 2), np.float32), 0)
+        CosineIndex(FLAT).search(block, np.ones((1, 2), np.float32), 0)
     bare = TinyBlock(np.arange(1), np.ones(1, bool))
     with pytest.raises(IndexUnavailable, match="cosine_encoder"):
-        CosineIndex("cpu").search(bare, np.ones((1, 2), np.float32), 1)
+        CosineIndex(FLAT).search(bare, np.ones((1, 2), np.float32), 1)
 
 
 def test_a_device_that_is_not_there_is_refused_by_name():
     import faiss
 
     with pytest.raises(ConfigError, match="tpu"):
-        CosineIndex("tpu")
+        IndexSettings(device="tpu")
     if not hasattr(faiss, "StandardGpuResources"):
         with pytest.raises(DeviceUnavailable, match="cuda"):
-            CosineIndex("cuda")
-        assert str(CosineIndex("auto").device) == "cpu"
+            CosineIndex(IndexSettings(device="cuda"))
+        assert str(CosineIndex(IndexSettings(device="auto")).device) == "cpu"
 
 
 @pytest.fixture
 def saved(tmp_path):
     block = random_block(6, 40)
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     index.follow(block)
     folder = tmp_path / "index"
     index.save(folder)
@@ -264,7 +269,7 @@ def saved(tmp_path):
 
 def test_a_saved_index_is_reloaded_and_answers_the_same(saved):
     block, folder = saved
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     assert index.load(folder, block)
     assert index.follow(block) == "same"
     query = np.ones((1, 8), np.float32)
@@ -275,7 +280,7 @@ def test_a_saved_index_of_a_shorter_bank_is_extended(saved):
     block, folder = saved
     more = random_block(7, 3)
     grown = block_of(np.vstack([vectors_of(block), vectors_of(more)]), version=9)
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     assert index.load(folder, grown)
     assert index.follow(grown) == "same"
     assert ids_of(grown, index.search(grown, vectors_of(more)[2:], 1)) == [[43]]
@@ -287,7 +292,7 @@ def test_a_saved_index_takes_in_what_changed_since(saved):
     vectors[3] = np.arange(8)
     stamps = np.where(np.arange(40) == 3, 5, block.stamps)
     now = changed(block, vectors=vectors, stamps=stamps, live=live, version=5)
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     assert index.load(folder, now)
     assert index.unsaved == 2
     for query in (vectors[3], vectors_of(block)[7]):
@@ -298,7 +303,7 @@ def test_a_saved_index_takes_in_what_changed_since(saved):
 def test_a_saved_index_whose_rows_have_moved_is_built_anew(saved, caplog):
     block, folder = saved
     turned = changed(block, ids=block.ids[::-1], vectors=vectors_of(block)[::-1])
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     assert not index.load(folder, turned)
     assert "where they were" in caplog.text
     assert index.follow(turned) == "rebuilt"
@@ -307,7 +312,7 @@ def test_a_saved_index_whose_rows_have_moved_is_built_anew(saved, caplog):
 def test_a_broken_vector_stays_refused_after_loading(saved):
     block, folder = saved
     broken = block_of(np.vstack([vectors_of(block), np.full((1, 8), np.nan)]), version=2)
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     for _ in range(2):
         with pytest.raises(NonFiniteScore):
             index.load(folder, broken)
@@ -348,7 +353,10 @@ def restamp(**values):
         lambda folder: (folder / STAMP_FILE).write_bytes(b"\xff\xfe"),
         restamp(bank="another"),
         restamp(namespace="another"),
-        restamp(embeddings_key="another"),
+        restamp(embedder="another"),
+        restamp(storage="int8"),
+        restamp(kind="ivf"),
+        restamp(space="another"),
         restamp(version=2),
         restamp(count=41),
         restamp(count=0),
@@ -356,6 +364,8 @@ def restamp(**values):
         restamp(count="40"),
         restamp(sha256="0" * 64),
         restamp(rows_sha256="0" * 64),
+        restamp(arrays_sha256="0" * 64),
+        lambda folder: (folder / ARRAYS_FILE).unlink(),
         lambda folder: (folder / ROWS_FILE).write_bytes((folder / ROWS_FILE).read_bytes()[8:]),
         lambda folder: (folder / ROWS_FILE).unlink(),
         restamp(format="old"),
@@ -365,7 +375,7 @@ def restamp(**values):
 def test_a_damaged_or_foreign_copy_is_noticed_and_rebuilt(saved, damage, caplog):
     block, folder = saved
     damage(folder)
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     with caplog.at_level(logging.WARNING):
         assert not index.load(folder, block)
     assert "will be rebuilt" in caplog.text
@@ -375,22 +385,27 @@ def test_a_damaged_or_foreign_copy_is_noticed_and_rebuilt(saved, damage, caplog)
 def test_a_copy_of_other_vectors_with_the_same_version_is_not_served(saved):
     block, folder = saved
     impostor = changed(block, vectors=vectors_of(block)[::-1].copy())
-    assert not CosineIndex("cpu").load(folder, impostor)
+    assert not CosineIndex(FLAT).load(folder, impostor)
 
 
 def test_a_missing_copy_is_no_news(tmp_path, caplog):
-    assert not CosineIndex("cpu").load(tmp_path / "none", block_of([[1, 0]]))
+    assert not CosineIndex(FLAT).load(tmp_path / "none", block_of([[1, 0]]))
     assert caplog.text == ""
 
 
 def test_saving_leaves_only_its_files_and_an_empty_index_none(saved, tmp_path):
     block, folder = saved
-    index = CosineIndex("cpu")
+    index = CosineIndex(FLAT)
     index.follow(block)
     index.save(folder)
-    assert {path.name for path in folder.iterdir()} == {INDEX_FILE, ROWS_FILE, STAMP_FILE}
+    assert {path.name for path in folder.iterdir()} == {
+        INDEX_FILE,
+        ROWS_FILE,
+        ARRAYS_FILE,
+        STAMP_FILE,
+    }
     assert [path.name for path in folder.parent.iterdir()] == ["index"]
-    empty = CosineIndex("cpu")
+    empty = CosineIndex(FLAT)
     empty.save(tmp_path / "empty")
     empty.follow(block_of(np.empty((0, 2))))
     empty.save(tmp_path / "empty")
