@@ -8,29 +8,29 @@ the other queries of a batch; equal cases tie, and ties go to the lower id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+import functools
+import importlib.util
+import logging
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from retriever.errors import IndexUnavailable, InvalidInput
+from retriever.cores import granted_cores
+from retriever.device import Device
+from retriever.errors import DeviceUnavailable, InvalidInput
 from retriever.head import Head
-from retriever.ordering import top_k
-from retriever.types import Array, Block, Bools, Floats, Ids
-from retriever.vectors import Vectors, block_rows, shape, widened
-
-Doubles: TypeAlias = NDArray[np.float64]
+from retriever.kernels import reference
+from retriever.kernels.numpy_scan import NumpyScanner
+from retriever.kernels.reference import Doubles
+from retriever.kernels.rescoring import Best as Best
+from retriever.types import Block, Bools, Floats
+from retriever.vectors import Vectors, block_rows
 
 #: How the scan reads the vectors: as the bank holds them, or a copy of its own in fewer bits.
-STORAGES = ("bank", "bfloat16", "int8")
+STORAGES = ("bank", "float16", "bfloat16", "int8")
 
-
-class Best(NamedTuple):
-    """The best rows of a block for one query, best first, with their logits: (<=k,) both."""
-
-    rows: Ids
-    logits: Doubles
+log = logging.getLogger(__name__)
 
 
 class Scanner(Protocol):
@@ -77,6 +77,10 @@ class Scanner(Protocol):
         """Copies may be made again, of this version and later ones."""
         ...
 
+    def warm_up(self, head: Head) -> None:
+        """Compile or load what a first request with this head would wait for."""
+        ...
+
     def describe(self) -> str:
         """Kernel, storage, device and threads, in words."""
         ...
@@ -85,70 +89,113 @@ class Scanner(Protocol):
 def open_scanner(
     device: str = "auto", storage: str = "bank", threads: int | None = None
 ) -> Scanner:
-    """The best scanner for a device: auto | cpu | cuda | cuda:<index>."""
-    return _NumpyScanner()
+    """The best scanner for a device.
+
+    Args:
+        device: auto | cpu | cuda | cuda:<index>; `auto` takes a GPU where there is one that PyTorch
+            can use.
+        storage: what the scan reads: the `bank`'s own vectors, or a copy in `bfloat16` or `int8`
+            (on a GPU, `float16` too), which costs memory and saves time where the scan waits for
+            memory. The answers are the same.
+        threads: of one search on the CPU; by default as many as cores are granted.
+
+    Raises:
+        InvalidInput: an unknown storage, or fewer than one thread.
+        ConfigError: an unknown device.
+        DeviceUnavailable: a GPU was named and cannot be used.
+    """
+    wanted = Device.parse(device)
+    if storage not in STORAGES:
+        raise InvalidInput(f"storage must be one of {', '.join(STORAGES)}, got {storage!r}")
+    if threads is not None and (isinstance(threads, bool) or threads < 1):
+        raise InvalidInput(f"threads must be at least 1, got {threads!r}")
+    if wanted.kind == "cuda":
+        return _torch_scanner(wanted, storage)
+    reason = "asked for"
+    if wanted.kind == "auto":
+        found = _gpu_scanner(storage)
+        if not isinstance(found, str):
+            return found
+        reason = found
+    if storage == "float16":
+        raise InvalidInput(
+            "storage='float16' is a copy on a GPU; on the CPU open the bank with vectors=float16 "
+            "and scan with storage='bank'"
+        )
+    scanner = _cpu_scanner(storage, threads or granted_cores())
+    log.info("the scan runs on the CPU (%s): %s", reason, scanner.describe())
+    return scanner
 
 
 def logits(head: Head, cases: Vectors, queries: Floats) -> Floats:
     """Score every case for every query: (N, W), (Q, D + R) -> (Q, N) float32 logits.
 
+    Equal cases score the same bits, wherever they lie, and a query the same alone or among others.
     Overflow is not hidden: it shows as infinity or NaN.
     """
-    weight, offset = head.weight, head.offset
-    count, width = shape(cases)
-    if queries.ndim != 2 or queries.shape[1] != width or weight.shape != (width,):
-        raise InvalidInput(
-            f"projections ({count}, {width}), queries {queries.shape} and weight {weight.shape} "
-            "must be (N, D), (Q, D) and (D,) with one D"
-        )
-    scores = np.empty((len(queries), count), dtype=np.float32)
-    buffer = np.empty((block_rows(width), width), dtype=np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for start, block in widened(cases):  # (B, D)
-            hidden = buffer[: len(block)]
-            for query, out in zip(queries, scores, strict=True):
-                np.add(block, query, out=hidden)
-                np.maximum(hidden, 0.0, out=hidden)
-                # Not `hidden @ weight`: BLAS rounds a row by its place in the matrix, and equal
-                # cases would then not tie. Within 15 % of its speed at D = 512.
-                np.einsum("bd,d->b", hidden, weight, out=out[start : start + len(block)])
-        scores += np.float32(offset)
-    return scores
+    reference.check(head, cases, queries)
+    if not _numba_is_missing():
+        from retriever.kernels import cpu_scan
+
+        found = cpu_scan.logits(cases, head, queries, granted_cores())
+        if found is not None:
+            return found
+    return reference.logits(head, cases, queries)
 
 
-class _NumpyScanner:
-    """In numpy, from the bank's own arrays."""
+def pair_logits(head: Head, cases: Floats, queries: Floats) -> Doubles:
+    """Score n cases, each for its own query: (n, W), (n, D + R) -> (n,) exact logits.
 
-    def top_k(
-        self,
-        block: Block,
-        head: Head,
-        queries: Floats,
-        eligible: Bools,
-        k: int,
-        *,
-        rising: bool = True,
-    ) -> list[Best]:
-        scores = self.logits(block, head, queries)
-        best = top_k(scores if rising else -scores, block.ids, eligible, k)
-        return [
-            Best(rows, row[rows].astype(np.float64)) for rows, row in zip(best, scores, strict=True)
-        ]
-
-    def logits(self, block: Block, head: Head, queries: Floats) -> Floats:
-        return logits(head, _projections(block), queries)
-
-    def drop(self, namespace: str) -> None:
-        pass
-
-    def accept(self, namespace: str, version: int) -> None:
-        pass
-
-    def describe(self) -> str:
-        return "numpy"
+    The same bits that a search gives for the same vectors.
+    """
+    reference.check(head, cases, queries)
+    if len(cases) != len(queries):
+        raise InvalidInput(f"{len(cases)} cases and {len(queries)} queries are not pairs")
+    found = np.empty(len(cases))
+    size = block_rows(head.case_width)
+    for first in range(0, len(cases), size):
+        part = slice(first, first + size)
+        found[part] = reference.exact(head, cases[part], queries[part])
+    return found
 
 
-def _projections(block: Block) -> Sequence[Array]:
-    if block.projections is None:
-        raise IndexUnavailable(f"namespace {block.namespace!r} has no projections")
-    return block.projections
+def _torch_scanner(device: Device, storage: str) -> Scanner:
+    from retriever.kernels.torch_scan import TorchScanner
+
+    return TorchScanner(device, storage)
+
+
+def _cpu_scanner(storage: str, threads: int) -> Scanner:
+    reason = _numba_is_missing()
+    if reason:
+        log.warning("the scan is slower than it could be: %s", reason)
+        return NumpyScanner(reason)
+    from retriever.kernels.cpu import CpuScanner
+
+    return CpuScanner(storage, threads)
+
+
+@functools.cache
+def _numba_is_missing() -> str:
+    """Why the compiled loops cannot be used; empty where they can."""
+    try:
+        from retriever.kernels import compiled as compiled
+    except Exception as error:  # an installation can be broken in many ways
+        return f"numba cannot be used ({type(error).__name__}: {error}); numpy scans instead"
+    return ""
+
+
+def _gpu_scanner(storage: str) -> Scanner | str:
+    """The scanner of the first GPU, or why there is none; imports torch only where it may help."""
+    if storage == "int8":
+        return "int8 copies are the CPU's"
+    if not any(Path("/dev").glob("nvidia[0-9]*")):
+        return "no NVIDIA device"
+    if importlib.util.find_spec("torch") is None:
+        return "an NVIDIA device, but no PyTorch; install precedent-memory[gpu] to use it"
+    try:
+        scanner = _torch_scanner(Device("cuda"), storage)
+    except (DeviceUnavailable, ImportError, OSError) as error:
+        return f"the NVIDIA device cannot be used: {error}"
+    log.info("the scan runs on the first NVIDIA GPU: %s", scanner.describe())
+    return scanner

@@ -32,7 +32,7 @@ def shape(vectors: Vectors) -> tuple[int, int]:
     Raises:
         InvalidInput: no chunk at all, or chunks of different widths.
     """
-    chunks = _chunks(vectors)
+    chunks = chunked(vectors)
     widths = {chunk.shape[1] if chunk.ndim == 2 else None for chunk in chunks}
     if len(widths) != 1 or None in widths:
         shapes = [chunk.shape for chunk in chunks[:3]]
@@ -50,7 +50,7 @@ def widened(vectors: Vectors) -> Iterator[tuple[int, Floats]]:
     size = block_rows(shape(vectors)[1])
     buffer: Floats | None = None
     start = 0
-    for chunk in _chunks(vectors):
+    for chunk in chunked(vectors):
         for first in range(0, len(chunk), size):
             block = chunk[first : first + size]
             if block.dtype == np.float32:
@@ -86,7 +86,7 @@ def widen(block: Array, out: Floats) -> None:
 
 def taken(vectors: Vectors, rows: NDArray[np.integer]) -> Floats:
     """Some rows, as float32: (N, D), (C,) -> (C, D)."""
-    chunks = _chunks(vectors)
+    chunks = chunked(vectors)
     out = np.empty((len(rows), shape(vectors)[1]), dtype=np.float32)
     starts = np.cumsum([0, *(len(chunk) for chunk in chunks)])[:-1]
     # Of equal starts, which an empty chunk makes, the last holds the row.
@@ -97,5 +97,6 @@ def taken(vectors: Vectors, rows: NDArray[np.integer]) -> Floats:
     return out
 
 
-def _chunks(vectors: Vectors) -> Sequence[Array]:
+def chunked(vectors: Vectors) -> Sequence[Array]:
+    """The chunks; one array is one chunk."""
     return [vectors] if isinstance(vectors, np.ndarray) else vectors

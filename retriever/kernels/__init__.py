@@ -1,0 +1,1 @@
+"""The arithmetic of the exact scan, one file a machine; what they promise stands in `scan`."""

@@ -1,0 +1,269 @@
+"""The scan's loops, compiled: a tile of rows meets every query, and the best rows stay.
+
+Functions over a range of rows of one chunk; they release the GIL and know nothing of threads, so
+that `pool` can run them, and any number of scans at once. Only eligible rows are read. The compiled
+code is kept beside this file, or wherever numba finds a folder that it may write to.
+
+Arguments that many functions share:
+
+    kind, rest   empty arrays whose types say how the hidden part of a row, and what follows it, are
+                 stored; see `tiles.tile`
+    span         (first row, end, address of the first row's hidden part, bytes from row to row, the
+                 same two of what follows the hidden part)
+    steps        (vectors, last) of the hidden part, then of what follows it; see `plan.Part`
+    places       (4, T) int64, of the tile's rows: number, address, address of what follows the
+                 hidden part, address of the row as float32
+    lines        (5, T) float32, of the tile's rows: scale, norm, what nobody reads, how far the
+                 stored vector is from the true one, the most that the row may score
+    sums         (Q', T) float32: what each pair scores, up to the query's constant
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+
+from retriever.kernels import tiles
+from retriever.kernels.tiles import LONE_ROWS, QUERIES, ROWS, Tile, either, one_value, tile
+
+_lone: Any = tile(Tile(LONE_ROWS, 1, norm=True, fetch=8))
+_linear: Any = tile(Tile(LONE_ROWS, 1, relu=False, norm=True))
+_widen: Any = tile(Tile(ROWS, 0, norm=True, widen=True))
+_many: Any = tile(Tile(ROWS, QUERIES, fetch=1), widened=True)
+
+#: How far ahead memory is asked for, by one query alone.
+AHEAD = 1 << 14
+
+#: Numba looks for changes in this file alone, but its code is that of the tiles, too.
+_TILES = zlib.crc32(Path(tiles.__file__).read_bytes())
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    function.__qualname__ = f"{function.__qualname__}_{_TILES:08x}"
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # no folder to keep it in: a read-only installation, and no home
+        return numba.njit(nogil=True)(function)
+
+
+@_compiled
+def _gathered(mask, row, span, scales, drifts, places, lines):
+    """Fill a tile with the next eligible rows: (how many, the row to go on at)."""
+    first, end, base, stride, rest_base, rest_stride = span
+    room = places.shape[1]
+    count = 0
+    while row < end and count < room:
+        if mask[row]:
+            places[0, count] = row
+            places[1, count] = base + (row - first) * stride
+            places[2, count] = rest_base + (row - first) * rest_stride
+            if len(scales):
+                lines[0, count] = scales[row]
+            if len(drifts):
+                lines[3, count] = drifts[row]
+            count += 1
+        row += 1
+    # Tiles are whole: the last row fills what is left, and is not looked at again.
+    for spare in range(count, -(-count // LONE_ROWS) * LONE_ROWS):
+        for line in range(1, 3):
+            places[line, spare] = places[line, count - 1]
+        lines[0, spare] = lines[0, count - 1]
+    return count, row
+
+
+@_compiled
+def _score(kind, rest, count, span, steps, weight, shifts, factors, queries, places, lines, sums):
+    """Every pair of a tile: fills `sums`, and the norms of `lines`."""
+    vectors, last, rest_vectors, rest_last = steps
+    w, a, s = np.int64(weight.ctypes.data), np.int64(shifts.ctypes.data), np.int64(sums.ctypes.data)
+    rows, numbers = np.int64(places.ctypes.data), np.int64(lines.ctypes.data)
+    room = places.shape[1]
+    addresses, rests, wide = rows + 8 * room, rows + 16 * room, rows + 24 * room
+    norms, unread = numbers + 4 * room, numbers + 8 * room
+    step = 4 * shifts.shape[1]
+    ahead = (count - 1) * span[3] if places[0, count - 1] - places[0, 0] == count - 1 else 0
+    if queries == 1:
+        for r in range(0, count, LONE_ROWS):
+            _lone(
+                kind, addresses + 8 * r, numbers + 4 * r, vectors, last, w, a, 0,
+                s + 4 * r, 0, norms + 4 * r, places[1, r] + (AHEAD if ahead else 0),
+            )  # fmt: skip
+    else:
+        pitch = places[3, 1] - places[3, 0]
+        for r in range(0, count, ROWS):
+            _widen(
+                kind, addresses + 8 * r, numbers + 4 * r, vectors, last, w, a, 0,
+                places[3, r], pitch, norms + 4 * r, 0,
+            )  # fmt: skip
+        source = either(kind, addresses, wide)
+        fetch = places[1, count - 1] if ahead else places[1, 0]
+        final = fetch + ahead
+        for q in range(0, queries, QUERIES):
+            for r in range(0, count, ROWS):
+                _many(
+                    kind, source + 8 * r, 0, vectors, last, w, a + step * q, step,
+                    s + 4 * (q * room + r), 4 * room, 0, fetch,
+                )  # fmt: skip
+                if fetch < final:
+                    fetch += 64 * vectors
+    if rest_vectors:
+        f = np.int64(factors.ctypes.data)
+        for q in range(queries):
+            for r in range(0, count, LONE_ROWS):
+                _linear(
+                    rest, rests + 8 * r, 0, rest_vectors, rest_last, 0,
+                    f + 4 * factors.shape[1] * q, 0, s + 4 * (q * room + r), 0,
+                    (norms if q == 0 else unread) + 4 * r, 0,
+                )  # fmt: skip
+
+
+@_compiled
+def _worse(score, row, than, other):
+    """Whether a row comes after another: it scores less, or as much and has the higher number."""
+    return score < than or (score == than and row > other)
+
+
+@_compiled
+def _push(scores, rows, count, score, row):
+    """Put a row into a heap whose first is its worst; the worst goes when it is full."""
+    if count < len(scores):
+        at = count
+        while at and _worse(score, row, scores[(at - 1) // 2], rows[(at - 1) // 2]):
+            scores[at], rows[at] = scores[(at - 1) // 2], rows[(at - 1) // 2]
+            at = (at - 1) // 2
+        scores[at], rows[at] = score, row
+        return count + 1
+    if not _worse(scores[0], rows[0], score, row):
+        return count
+    at, below = 0, 1
+    while below < count:
+        right = below + 1
+        if right < count and _worse(scores[right], rows[right], scores[below], rows[below]):
+            below = right
+        if not _worse(scores[below], rows[below], score, row):
+            break
+        scores[at], rows[at] = scores[below], rows[below]
+        at, below = below, 2 * below + 1
+    scores[at], rows[at] = score, row
+    return count
+
+
+@_compiled
+def scan(
+    kind, rest, mask, span, scales, drifts, steps, weight, shifts, factors,
+    constant, slope, reach, fixed, collect, best, rows, counts, floors, places, lines, sums,
+):  # fmt: skip
+    """Keep the rows of a span that may be among the best: into (Q, M) `best` and `rows`.
+
+    Ranked by the most that a row may score, its bound added; a row whose bound is no number is
+    first of all. Without `collect`, the M best of all calls stay and (Q,) `floors` follow; with it,
+    every row that may reach the floor is appended.
+    """
+    queries = len(constant)
+    row = span[0]
+    upper, norms, drift = lines[4], lines[1], lines[3]
+    while row < span[1]:
+        count, row = _gathered(mask, row, span, scales, drifts, places, lines)
+        if not count:
+            break
+        _score(
+            kind, rest, count, span, steps, weight, shifts, factors, queries, places, lines, sums
+        )
+        for r in range(count):
+            norms[r] = np.sqrt(norms[r])
+        for q in range(queries):
+            floor, c, g, e, f = floors[q], constant[q], slope[q], reach[q], fixed[q]
+            near = 0
+            for r in range(count):
+                most = sums[q, r] + c + (g * norms[r] + e * drift[r] + f)
+                upper[r] = most
+                near += 0 if (most < floor and most > -np.inf) else 1
+            if not near:
+                continue
+            for r in range(count):
+                most = upper[r]
+                if most < floors[q] and most > -np.inf:
+                    continue
+                if not abs(most) < np.inf:
+                    most = np.float32(np.inf)
+                if collect:
+                    best[q, counts[q]], rows[q, counts[q]] = most, places[0, r]
+                    counts[q] += 1
+                else:
+                    counts[q] = _push(best[q], rows[q], counts[q], most, places[0, r])
+                    if counts[q] == best.shape[1]:
+                        floors[q] = best[q, 0]
+
+
+@_compiled
+def logits(
+    kind, rest, mask, span, scales, steps, weight, shifts, factors, constant, out,
+    places, lines, sums,
+):  # fmt: skip
+    """Every logit of a span: into (Q, N) `out`, whose columns are the rows; `mask` is all true."""
+    queries = len(constant)
+    row = span[0]
+    while row < span[1]:
+        start = row
+        count, row = _gathered(mask, row, span, scales, scales[:0], places, lines)
+        _score(
+            kind, rest, count, span, steps, weight, shifts, factors, queries, places, lines, sums
+        )
+        for q in range(queries):
+            for r in range(count):
+                out[q, start + r] = sums[q, r] + constant[q]
+
+
+@_compiled
+def exact(
+    kind, numbers, rows, first, end, starts, bases, strides, weight, shifts, factors,
+    hidden, bias, rank, offset, out,
+):  # fmt: skip
+    """Exact logits of pairs `first` to `end`, with the sums in the order of `reference.exact`.
+
+    (P,) `numbers` and `rows` are the pairs' queries and rows; (chunks,) `starts`, `bases` and
+    `strides`, each chunk's first row, its address and its bytes a row; weight (D',), shifts (Q, D')
+    and factors (Q, R') are float64, padded with 0 to whole groups of eight.
+    """
+    size = kind.itemsize
+    values = np.zeros(max(len(weight), factors.shape[1]))
+    lanes = np.zeros(8)
+    for pair in range(first, end):
+        q, row = numbers[pair], rows[pair]
+        chunk = np.searchsorted(starts, row, side="right") - 1
+        place = bases[chunk] + (row - starts[chunk]) * strides[chunk]
+        values[hidden:] = 0.0
+        for d in range(hidden):
+            values[d] = one_value(kind, place + d * size)
+        lanes[:] = 0.0
+        for d in range(0, len(weight), 8):
+            for lane in range(8):
+                value = values[d + lane] + shifts[q, d + lane]
+                lanes[lane] += (0.0 if value <= 0.0 else value) * weight[d + lane]
+        total = _tree(lanes)
+        place += hidden * size
+        if bias:
+            total += one_value(kind, place)
+            place += size
+        if rank:
+            values[rank:] = 0.0
+            for d in range(rank):
+                values[d] = one_value(kind, place + d * size)
+            lanes[:] = 0.0
+            for d in range(0, factors.shape[1], 8):
+                for lane in range(8):
+                    lanes[lane] += values[d + lane] * factors[q, d + lane]
+            total += _tree(lanes)
+        out[pair] = total + offset
+
+
+@_compiled
+def _tree(lanes):
+    return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + (
+        (lanes[1] + lanes[5]) + (lanes[3] + lanes[7])
+    )
