@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from memory.arrays.block import Block, Blocks
+from memory.arrays.eligibility import BlockLike, eligible_rows
 from memory.arrays.following import DatabaseFeed
 from memory.arrays.ranking import BlockRanker
 from memory.arrays.reembedding import Reembedding
@@ -350,9 +351,13 @@ class CaseBank:
         """
         return self._blocks.block(checked_namespace(namespace))
 
-    def eligible(self, block: Block, where: CaseFilter) -> Bools | None:
-        """Which rows of a block a filter lets through: (N,); None: read a newer block first."""
-        raise NotImplementedError
+    def eligible(self, block: BlockLike, where: CaseFilter) -> Bools | None:
+        """The live rows of a block that a filter lets through: (N,), as SQL would have it.
+
+        None where the filter asks for tags or a source, which are in no block, and the namespace
+        changed since the block was read: take the newest block and ask again.
+        """
+        return eligible_rows(self._store, block, where)
 
     def embed_missing(
         self, namespace: str | None = None, *, progress: Progress | None = None

@@ -13,6 +13,7 @@ Ids: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 #: Vectors as they are held: float32 or float16.
 Array: TypeAlias = NDArray[np.floating[Any]]
+Outcomes: TypeAlias = NDArray[np.float64]
 Kinds: TypeAlias = NDArray[np.uint8]
 Times: TypeAlias = NDArray[np.int64]
 

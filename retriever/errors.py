@@ -13,7 +13,8 @@ RetrieverError
 ├── EncoderUnavailable      an encoder source that cannot be loaded
 ├── NonFiniteScore          a model produced NaN or infinity
 ├── ParityError             two forms of one model disagree
-└── IndexUnavailable        a search mode whose vectors or index do not exist
+├── IndexUnavailable        a search mode whose vectors or index do not exist
+└── BankChanging            a bank that changes faster than a filter can be read
 """
 
 
@@ -74,3 +75,7 @@ class ParityError(RetrieverError):
 
 class IndexUnavailable(RetrieverError):
     """A search mode was asked for whose vectors or index do not exist here."""
+
+
+class BankChanging(RetrieverError):
+    """A namespace changed, again and again, while a search read what its filter needs."""

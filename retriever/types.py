@@ -41,7 +41,8 @@ class Hit:
 
     `score` is the mode's own (exact: the calibrated probability; cosine: the cosine). `logit` and
     `probability` are set only where the trained head was used. `rank` starts at 1. `propensity` is
-    the chance with which the policy shows this case at this rank, given those above it.
+    the chance with which the policy shows this case at this rank, given those above it: 1 where
+    nothing is left to chance. `parts` are the scores that a fused one is made of, by mode.
     """
 
     id: int
@@ -50,6 +51,7 @@ class Hit:
     logit: float | None = None
     probability: float | None = None
     propensity: float | None = None
+    parts: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Columns(Protocol):
     """What a search reads of each case beside its vectors; times in microseconds UTC."""
 
     @property
-    def outcome(self) -> Floats:
+    def outcome(self) -> Array:
         """(N,) how the stored case once ended, in [0, 1]; NaN where it is not known."""
         ...
 

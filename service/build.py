@@ -21,12 +21,22 @@ log = logging.getLogger(__name__)
 @contextmanager
 def built(config: ServeConfig) -> Iterator[ServiceState]:
     """Load the models, open the bank, import and embed what is new; closed again on leaving."""
-    scorer = retriever.load(config.artifact, engine=config.engine, device=config.device)
-    log.info("scorer %s on %s", scorer.fingerprint[:12], scorer.provider)
+    scorer = retriever.load(
+        config.artifact,
+        engine=config.engine,
+        device=config.device,
+        precision=config.precision,
+        threads=config.engine_threads,
+    )
+    log.info("scorer %s on %s, %s", scorer.fingerprint[:12], scorer.provider, scorer.precision)
     encoder = None
     if config.cosine_encoder is not None:
         encoder = retriever.load_encoder(
-            config.cosine_encoder, engine=config.engine, device=config.device
+            config.cosine_encoder,
+            engine=config.engine,
+            device=config.device,
+            precision=config.cosine_precision,
+            threads=config.engine_threads,
         )
     bank = CaseBank.open(
         config.bank.url,
@@ -41,9 +51,15 @@ def built(config: ServeConfig) -> Iterator[ServiceState]:
             bank,
             scorer,
             encoder,
+            lexical=bank,
+            index=config.index,
             index_dir=None if config.index.folder is None else Path(config.index.folder),
-            device=config.index.device,
+            device=config.device,
+            storage=config.scan.storage,
+            threads=config.scan.threads,
+            cached_queries=config.scan.cached_queries,
         )
+        searcher.warm_up()
         bank.register(IndexSink(searcher))
         bank.register_artifact(
             ArtifactWitness(Path(config.artifact), scorer.manifest, scorer.fingerprint)

@@ -84,7 +84,8 @@ class Client:
     def search(self, query: str | Sequence[str], k: int = 8, **options: Any) -> Json:
         """The k best cases: `results` is a list, or for several queries a list of lists.
 
-        Options: namespace, mode ("exact" | "cosine"), min_score, return_cases.
+        Options: namespace, mode ("exact" | "cosine" | "ann" | "lexical" | "hybrid"), min_score,
+        return_cases.
         """
         asked = {"query": query} if isinstance(query, str) else {"queries": list(query)}
         return self._call("POST", "/v1/search", {**asked, "k": k, **options})

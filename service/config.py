@@ -8,22 +8,39 @@ from dataclasses import dataclass, field
 from memory import BankConfig
 from memory.bank import MAX_PAGE
 from retriever.device import Device
-from retriever.scorer import ENGINES
+from retriever.encoding import ENGINES, PRECISIONS
+from retriever.scan import STORAGES
 from retriever.settings import require
+from retriever.tiers.settings import IndexSettings
 
 ON_BAD_LINE = ("error", "skip")
 
 
 @dataclass
-class IndexConfig:
-    """The FAISS index of cosine mode."""
+class IndexConfig(IndexSettings):
+    """The FAISS indexes of cosine and ann mode, and where they are kept."""
 
     folder: str | None = "data/index"  # kept here between runs; null keeps none
-    device: str = "auto"  # auto | cpu | cuda | cuda:<index>
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _named("index.folder", self.folder)
-        Device.parse(self.device)
+
+
+@dataclass
+class ScanConfig:
+    """How the exact scan reads the bank, and what is kept of queries."""
+
+    storage: str = "bank"  # bank, or a copy in fewer bits: bfloat16 | int8 | float16 (GPU)
+    threads: int | None = None  # of one search, on a CPU; null: the cores granted
+    cached_queries: int = 1024  # vectors of so many queries are kept, without their words
+
+    def __post_init__(self) -> None:
+        require(self.storage in STORAGES, "scan.storage", self.storage, f"one of {STORAGES}")
+        threads = self.threads
+        require(threads is None or threads >= 1, "scan.threads", threads, "null, or at least 1")
+        count = self.cached_queries
+        require(count >= 0, "scan.cached_queries", count, "at least 0, which keeps none")
 
 
 @dataclass
@@ -108,7 +125,11 @@ class ServeConfig:
     artifact: str  # the folder of a trained retriever
     cosine_encoder: str | None = None  # the folder of an exported, untrained encoder
     engine: str = "onnx"
+    engine_threads: int | None = None  # of the ONNX engine on one call; null: the cores granted
+    precision: str = "fp32"  # onnx: fp32 | int8; torch: fp32 | fp16 | bf16; either: auto
+    cosine_precision: str = "fp32"  # the same, of the untrained encoder
     device: str = "auto"  # auto | cpu | cuda | cuda:<index>
+    scan: ScanConfig = field(default_factory=ScanConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
     bank: BankSection = field(default_factory=BankSection)
     service: ServiceConfig = field(default_factory=ServiceConfig)
@@ -117,6 +138,12 @@ class ServeConfig:
         _named("artifact", self.artifact)
         _named("cosine_encoder", self.cosine_encoder)
         require(self.engine in ENGINES, "engine", self.engine, f"one of {ENGINES}")
+        threads = self.engine_threads
+        require(threads is None or threads >= 1, "engine_threads", threads, "null, or at least 1")
+        for name in ("precision", "cosine_precision"):
+            require(
+                getattr(self, name) in PRECISIONS, name, getattr(self, name), f"one of {PRECISIONS}"
+            )
         Device.parse(self.device)
 
 

@@ -74,6 +74,7 @@ TABLE: dict[type[BaseException], Kind] = {
     WrongMediaType: Kind(415, _CALLER, "wrong_media_type", "Validation"),
     model.InvalidInput: Kind(422, _CALLER, "invalid_value", "Validation"),
     model.IndexUnavailable: Kind(409, _CALLER, "index_unavailable", "Validation"),
+    model.BankChanging: Kind(503, _SERVER, "bank_changing", "Overloaded"),
     model.RetrieverError: Kind(500, _SERVER, "model_failed", "Backend"),
     bank.InvalidInput: Kind(422, _CALLER, "invalid_value", "Validation"),
     bank.NotFound: Kind(404, "not_found_error", "not_found", "Validation"),

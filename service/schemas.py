@@ -145,7 +145,7 @@ class SearchBody(Native):
     queries: Texts | None = None
     k: Annotated[int, Field(ge=1)] = 8
     namespace: str = "default"
-    mode: Literal["exact", "cosine"] = "exact"
+    mode: Literal["exact", "cosine", "ann", "lexical", "hybrid"] = "exact"
     min_score: float | None = None
     return_cases: bool = False
 

@@ -11,9 +11,9 @@ from retriever.text import record_text
 
 
 class IndexSink:
-    """The cosine index beside the bank, in memory and on disk."""
+    """What a searcher keeps beside the bank: indexes, in memory and on disk, and query vectors."""
 
-    name = "cosine index"
+    name = "search indexes and caches"
 
     def __init__(self, searcher: Searcher) -> None:
         self._searcher = searcher
@@ -23,7 +23,7 @@ class IndexSink:
         return 0
 
     def settle(self, namespace: str) -> None:
-        """Drop the namespace's index; the next search makes it anew from what is left."""
+        """Drop what is kept of the namespace; the next search makes it anew from what is left."""
         self._searcher.drop(namespace)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from memory.types import Array, Bools, Embedder, Floats, Ids, Kinds, Times
+from memory.types import Array, Bools, Embedder, Ids, Kinds, Outcomes, Times
 
 #: Stands for a time that is not known. Earlier than every time a case may have.
 UNKNOWN_TIME = int(np.iinfo(np.int64).min)
@@ -25,7 +25,7 @@ class Columns(NamedTuple):
     microseconds since 1970-01-01 UTC, `UNKNOWN_TIME` where they are not known.
     """
 
-    outcome: Floats
+    outcome: Outcomes
     kind: Kinds
     created_at: Times
     valid_from: Times

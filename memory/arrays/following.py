@@ -119,7 +119,7 @@ def _batch(rows: Sequence[Sequence[Any]], roles: Sequence[Embedder]) -> Batch:
         stamps=np.array(seqs, np.int64),
         live=alive,
         columns=Columns(
-            outcome=np.array(outcome, np.float32),  # None becomes NaN
+            outcome=np.array(outcome, np.float64),  # None becomes NaN
             kind=np.array([_KIND[name] for name in kind], np.uint8),
             created_at=_times(created_at),
             valid_from=_times(valid_from),

@@ -25,7 +25,7 @@ from memory.types import Array, Bools, Ids
 FIELDS: Mapping[str, DTypeLike] = {
     "ids": np.int64,
     "stamps": np.int64,
-    "outcome": np.float32,
+    "outcome": np.float64,  # as the database has it: filters compare them
     "kind": np.uint8,
     "created_at": np.int64,
     "valid_from": np.int64,

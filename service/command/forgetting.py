@@ -258,7 +258,7 @@ def _prober(found: Opened) -> Any:
         return None
     from retriever.searcher import Searcher
 
-    return Searcher(found.bank, found.scorer, found.encoder)
+    return Searcher(found.bank, found.scorer, found.encoder, lexical=found.bank)
 
 
 def _erase(args: argparse.Namespace, out: Output) -> int:

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from memory import Case, CaseFilter, Receipt, rfc3339
-from memory.arrays.ranking import BlockRanker
+from memory import Case, Receipt, rfc3339
 from service.command.errors import CommandError
 from service.command.opening import Opened, opened
 from service.command.options import add_filter, add_models, filter_of
 from service.command.output import Output
 
-_MODES = ("lexical", "exact", "cosine")
+_MODES = ("lexical", "exact", "cosine", "ann", "hybrid")
 
 
 def add_to(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
@@ -97,7 +96,7 @@ def _search(args: argparse.Namespace, out: Output) -> int:
 
 def _mode_of(args: argparse.Namespace) -> str:
     if args.artifact is not None and args.encoder is not None:
-        raise CommandError("two models are named; say --mode exact or --mode cosine")
+        raise CommandError("two models are named; say --mode exact, cosine, ann or hybrid")
     if args.artifact is not None:
         return "exact"
     return "lexical" if args.encoder is None else "cosine"
@@ -107,32 +106,16 @@ def _hits(found: Opened, args: argparse.Namespace, mode: str) -> Sequence[tuple[
     where = filter_of(args)
     if mode == "lexical":
         return found.bank.search_text(args.text, args.k, namespace=args.namespace, where=where)
-    if where != CaseFilter(valid_at=where.valid_at):
-        raise CommandError(f"{mode} mode filters by --valid-at only; use --mode lexical")
-    if args.k < 1:
-        raise CommandError(f"k = {args.k}: at least 1")
-    if mode == "exact":
-        return _exact(found, args, where.valid_at)
-    if found.encoder is None:
+    if mode in ("exact", "ann") and found.scorer is None:
+        raise CommandError(f"{mode} mode needs --artifact FOLDER")
+    if mode == "cosine" and found.encoder is None:
         raise CommandError("cosine mode needs --encoder FOLDER")
-    if where.valid_at is not None:
-        raise CommandError("cosine mode has no --valid-at; use --mode lexical or exact")
-    from retriever.embedders import QueryEmbedder
-
-    ranker = BlockRanker(QueryEmbedder(found.encoder), found.bank.block)
-    cosines = ranker.similar(args.namespace, args.text, -2.0)  # no cosine is as low
-    return sorted(cosines.items(), key=lambda hit: (-hit[1], hit[0]))[: args.k]
-
-
-def _exact(
-    found: Opened, args: argparse.Namespace, valid_at: int | None
-) -> Sequence[tuple[int, float]]:
-    if found.scorer is None:
-        raise CommandError("exact mode needs --artifact FOLDER")
+    if found.scorer is None and found.encoder is None:
+        raise CommandError("hybrid mode needs --artifact FOLDER or --encoder FOLDER")
     from retriever.searcher import Searcher
 
-    searcher = Searcher(found.bank, found.scorer)
-    (hits,) = searcher.search([args.text], args.k, namespace=args.namespace, as_of=valid_at)
+    searcher = Searcher(found.bank, found.scorer, found.encoder, lexical=found.bank)
+    (hits,) = searcher.search([args.text], args.k, namespace=args.namespace, mode=mode, where=where)
     return [(hit.id, hit.score) for hit in hits]
 
 

@@ -102,13 +102,18 @@ def test_a_search_with_a_model_scores_by_it(filled, tiny_artifact, tiny_cosine_e
     both = ("--artifact", tiny_artifact, "--encoder", tiny_cosine_encoder)
     assert "say --mode" in filled("search", "x", *both).err
     assert filled("search", "x", *both, "--mode", "exact").status == 0
-    assert "--valid-at only" in filled("search", "x", *both, "--mode", "exact", "--tag", "t").err
+    for mode in ("exact", "cosine", "ann", "hybrid"):
+        asked = ("--json", "search", "kettle", *both, "--mode", mode)
+        assert len(filled(*asked).data["hits"]) == 4
+        hits = filled(*asked, "--kind", "turn", "--valid-at", "2030-01-01T00:00:00Z").data["hits"]
+        assert [hit["case"]["external_id"] for hit in hits] == ["n"]
     assert "needs --artifact" in filled("search", "x", "--mode", "exact").err
     assert "needs --encoder" in filled("search", "x", "--mode", "cosine").err
+    assert "needs --artifact" in filled("search", "x", "--mode", "hybrid").err
     assert filled("search", "x", "--artifact", "nowhere").status == 2
     clean = filled("verify", "no such words", *both, "--json")
     assert clean.status == 0
-    assert {"lexical", "exact", "cosine"} <= set(clean.data["modes"])
+    assert {"lexical", "exact", "cosine", "ann", "hybrid"} == set(clean.data["modes"])
 
 
 def test_listing_goes_page_by_page(filled):

@@ -32,7 +32,16 @@ class TinyBlock:
 
 
 def block_of(
-    vectors, *, ids=None, live=None, stamps=None, valid=None, cuts=(), dtype=np.float32, **more
+    vectors,
+    *,
+    ids=None,
+    live=None,
+    stamps=None,
+    valid=None,
+    outcomes=None,
+    cuts=(),
+    dtype=np.float32,
+    **more,
 ) -> TinyBlock:
     """A block of these vectors, cut into chunks at rows `cuts`; `valid` is (start, end) a row."""
     vectors = np.asarray(vectors, dtype=dtype)
@@ -53,7 +62,9 @@ def block_of(
         ids=ids,
         live=live,
         stamps=stamps,
-        columns=TinyColumns(np.full(count, np.nan, np.float32), start, end),
+        columns=TinyColumns(
+            np.full(count, np.nan) if outcomes is None else np.asarray(outcomes, float), start, end
+        ),
         embeddings=tuple(np.split(vectors, cuts)),
         **more,
     )
@@ -78,8 +89,21 @@ def vectors_of(block):
     return np.concatenate(block.embeddings)
 
 
+def source_of(vectors, **more):
+    """A source of one block whose projections are its embeddings."""
+    block = block_of(vectors, **more)
+    return TinySource({block.namespace: replace(block, projections=block.embeddings)})
+
+
+def ids_of(found):
+    """The ids of each query's hits."""
+    return [[hit.id for hit in hits] for hits in found]
+
+
 @dataclass
 class TinySource:
+    """Its filter is a set of ids."""
+
     blocks: dict = field(default_factory=dict)
 
     def block(self, namespace):
@@ -87,6 +111,22 @@ class TinySource:
             return self.blocks[namespace]
         nothing = block_of(np.empty((0, 2)), version=0, namespace=namespace)
         return replace(nothing, projections=nothing.embeddings)
+
+    def eligible(self, block, where):
+        return np.isin(block.ids, list(where))
+
+
+@dataclass
+class TinyLexical:
+    """For every query the same (id, score), best first; `where` is a set of ids."""
+
+    scores: dict
+    asked: list = field(default_factory=list)
+
+    def search_text(self, query, k, *, namespace, where=None):
+        self.asked.append((query, k, namespace, where))
+        kept = [pair for pair in self.scores.items() if where is None or pair[0] in where]
+        return sorted(kept, key=lambda pair: (-pair[1], pair[0]))[:k]
 
 
 @dataclass

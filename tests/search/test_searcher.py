@@ -131,7 +131,7 @@ def test_as_of_finds_what_was_valid_then_with_unknown_ends_open(mode, as_of):
         ({"queries": "1 0"}, "must be a list"),
         ({"queries": ["1 0", " \n"]}, r"queries\[1\] is blank"),
         ({"queries": ["1 0", None]}, r"queries\[1\] must be text, got NoneType"),
-        ({"mode": "fuzzy"}, "mode must be one of exact, cosine, got 'fuzzy'"),
+        ({"mode": "fuzzy"}, "mode must be one of exact, cosine, ann, lexical, hybrid, got"),
         ({"min_score": float("nan")}, "min_score must be a finite number"),
         ({"min_score": True}, "min_score must be"),
     ],
@@ -146,7 +146,7 @@ def test_a_mode_whose_vectors_are_missing_names_the_remedy():
     source = bank([[1, 1]])
     with pytest.raises(IndexUnavailable, match="cosine_encoder=FOLDER"):
         Searcher(source, TinyScorer()).search(["1 0"], 1, mode="cosine")
-    assert Searcher(source, TinyScorer()).modes == ("exact",)
+    assert Searcher(source, TinyScorer()).modes == ("exact", "ann")
     with pytest.raises(IndexUnavailable, match=r"CaseProjector\(scorer\)"):
         Searcher(source, TinyScorer(fingerprint="another")).search(["1 0"], 1)
     with pytest.raises(IndexUnavailable, match=r"QueryEmbedder\(encoder\)"):
@@ -323,3 +323,12 @@ def test_the_two_vectors_of_a_case_are_of_its_whole_text_and_of_its_query(kind):
     assert embedder.embed(["1 0"]).shape == (1, embedder.dim)
     assert projector.key.startswith("model:")
     assert embedder.key == "cos:query"
+    turns = QueryEmbedder(Encoder(), whole_turns=True)
+    assert turns.text(Record()) == ("Ann: why?" if kind == "turn" else "why?")
+    assert turns.key != embedder.key
+
+
+def test_cosine_search_takes_both_ways_of_embedding_turns():
+    key = QueryEmbedder(type("Encoder", (TinyEncoder,), {"dim": 2})(), whole_turns=True).key
+    searcher = Searcher(bank([[1, 0], [0, 1]], embeddings_key=key), None, TinyEncoder())
+    assert ids(searcher.search(["0 1"], 1, mode="cosine")) == [[2]]

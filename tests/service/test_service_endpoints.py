@@ -22,7 +22,7 @@ def test_health_names_what_is_served(live):
     assert health["status"] == "ok"
     assert health["model"]["fingerprint"] == live.state.scorer.fingerprint
     assert health["model"]["provider"] == "CPUExecutionProvider"
-    assert health["modes"] == ["exact", "cosine"]
+    assert health["modes"] == ["exact", "cosine", "ann", "lexical", "hybrid"]
 
 
 def test_documentation_lists_every_endpoint(live):
@@ -92,10 +92,10 @@ def test_pairs_are_scored_with_their_plans(live):
     assert with_plan != without
 
 
-def test_a_case_added_over_http_is_found_by_the_next_search_in_both_modes(live):
+def test_a_case_added_over_http_is_found_by_the_next_search_in_every_mode(live):
     client = live.client
     first = client.add_cases(CASES, namespace="added")
-    for mode in ("exact", "cosine"):
+    for mode in ("exact", "cosine", "ann", "lexical", "hybrid"):
         before = client.search("what is the name of the band", 10, namespace="added", mode=mode)
         (new,) = client.add_cases([{"query": "what is the name of the band"}], namespace="added")
         after = client.search("what is the name of the band", 10, namespace="added", mode=mode)
@@ -108,6 +108,8 @@ def test_a_case_added_over_http_is_found_by_the_next_search_in_both_modes(live):
             assert after["results"][0]["case_id"] == max(first) + 1
             assert after["results"][0]["probability"] is None
             assert after["results"][0]["logit"] is None
+        if mode == "lexical":
+            assert all(hit["probability"] is None for hit in after["results"])
     assert client.search("band", namespace="elsewhere")["results"] == []
 
 

@@ -45,7 +45,7 @@ def check(answer, status, expected):
         ("/v1/search", {"query": "a", "k": "3"}, 422, "body.k"),
         ("/v1/search", {"query": "a", "k": True}, 422, "body.k"),
         ("/v1/search", {"query": "a", "k": 51}, 422, "at most 50"),
-        ("/v1/search", {"query": "a", "mode": "fuzzy"}, 422, "'exact' or 'cosine'"),
+        ("/v1/search", {"query": "a", "mode": "fuzzy"}, 422, "'lexical' or 'hybrid'"),
         ("/v1/search", {"query": "a", "namespace": ""}, 422, "namespace"),
         ("/v1/search", {"queries": ["a"] * 6}, 413, "at most 5"),
         ("/v1/embeddings", {}, 422, "body.input"),

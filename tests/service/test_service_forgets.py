@@ -19,20 +19,20 @@ def found(live, namespace, mode, query):
 
 def test_a_forgotten_case_is_in_no_search_of_any_mode(live, bank):
     ids = bank.add([NewCase(f"question {i} of the harbour") for i in range(5)], namespace="gone")
-    for mode in ("exact", "cosine"):
+    for mode in live.state.searcher.modes:
         assert sorted(found(live, "gone", mode, "question 2 of the harbour")) == ids
     live.state.searcher.close()  # saves the index, as a stop would
     receipt = bank.forget(ByIds((ids[2],)), namespace="gone")
     assert receipt.count == 1
     assert receipt.unreached == ()
-    assert receipt.counts["sink:cosine index"] == 0
+    assert receipt.counts["sink:search indexes and caches"] == 0
     left = [id_ for id_ in ids if id_ != ids[2]]
-    for mode in ("exact", "cosine"):
+    for mode in live.state.searcher.modes:
         assert sorted(found(live, "gone", mode, "question 2 of the harbour")) == left
     checked = bank.verify(
         ["question 2 of the harbour"], namespace="gone", prober=live.state.searcher
     )
-    assert checked.modes == ("lexical", "exact", "cosine")
+    assert checked.modes == ("lexical", "exact", "cosine", "ann", "hybrid")
     assert checked.findings == ()
 
 
