@@ -1,19 +1,23 @@
 #!/usr/bin/env bash
-# What has to be seen on a GPU. Runs where only a CUDA image's packages are (torch, lightning,
-# transformers), from a copy of the tree, with nothing of ours installed and no data.
+# What has to be seen on a GPU. Runs where only a CUDA image's packages are, from a copy of the tree,
+# with nothing of ours installed and no data.
 #
+#   benchmarks/gpu_check.sh engine [--quick] [--device cuda:1] [--steps kernels,answers]
 #   benchmarks/gpu_check.sh train [--quick] [--device cuda:1]
-#   benchmarks/gpu_check.sh train --device cpu --quick     the same path on a machine without a GPU
+#   benchmarks/gpu_check.sh all [--quick] [--device cuda:1]      both, in under eight minutes
+#   benchmarks/gpu_check.sh all --device cpu --quick             the same path without a GPU
 #
-# PYTHON names the interpreter (python3). Exit status: 2 wrong use, 3 no CUDA device, 4 a package is
-# missing; else that of the check.
+# `engine` needs torch, numpy, safetensors, tokenizers and, on a GPU, Triton; steps that need more are
+# skipped with the reason. `train` needs lightning and transformers too. `all` runs both, whatever
+# comes of the first. PYTHON names the interpreter (python3). Exit status: 2 wrong use, 3 no CUDA
+# device, 4 a package is missing; else that of the check, of `all` the first that is not 0.
 set -euo pipefail
 
 PYTHON=${PYTHON:-python3}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
-  echo "usage: benchmarks/gpu_check.sh train [--quick] [--device cuda:<index>|cpu]" >&2
+  echo "usage: benchmarks/gpu_check.sh engine|train|all [--quick] [--device cuda:<index>|cpu]" >&2
   exit 2
 }
 
@@ -58,13 +62,32 @@ if not torch.cuda.is_available():
 PY
 }
 
+# One half in a process of its own; what is missing is said before anything long begins.
+run_check() {
+  local check=$1
+  shift
+  case $check in
+    engine) require_python numpy torch safetensors tokenizers ;;
+    train) require_python numpy torch lightning torchmetrics transformers tokenizers safetensors ;;
+  esac
+  if wants_gpu "$@"; then require_gpu; fi
+  "$PYTHON" -m "benchmarks.gpu_$check" "$@"
+}
+
 check=${1:-}
 (($#)) && shift
 case $check in
-  train)
-    require_python numpy torch lightning torchmetrics transformers tokenizers safetensors
-    if wants_gpu "$@"; then require_gpu; fi
-    exec "$PYTHON" -m benchmarks.gpu_train "$@"
+  engine | train) run_check "$check" "$@" ;;
+  all)
+    status=0
+    for half in engine train; do
+      started=$SECONDS
+      code=0
+      (run_check "$half" "$@") || code=$?
+      echo "== $half: exit status $code after $((SECONDS - started)) s" >&2
+      ((status)) || status=$code
+    done
+    exit "$status"
     ;;
   *) usage ;;
 esac

@@ -4,6 +4,7 @@
 manifest.json          this module's `Manifest`; names sha256 and size of every other file
 tokenizer.json         text to ids, for the `tokenizers` library
 encoder.onnx           ids, mask -> text_embedding, case_projection, query_projection
+encoder.int8.onnx      the same with the encoder's weights in 8 bits; only where a gate let it pass
 pair.onnx              the monolithic reference: two texts' ids and masks -> logit
 head.safetensors       case_weight, query_weight (D, H); case_bias, output_weight (D,);
                        output_bias (1,)
@@ -38,6 +39,7 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
 ENCODER_ONNX = "encoder.onnx"
+ENCODER_INT8 = "encoder.int8.onnx"
 PAIR_ONNX = "pair.onnx"
 HEAD = "head.safetensors"
 ENCODER = "encoder"
@@ -80,6 +82,8 @@ class Manifest:
     training: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    #: How `encoder.int8.onnx` was made and what its gate measured; empty without that file.
+    int8: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
@@ -170,7 +174,7 @@ def verify(folder: Path, manifest: Manifest) -> None:
         ArtifactCorrupt: a file is missing, unlisted, has another size, or other bytes.
     """
     # What loading may read must be listed: a file that nobody hashed could be anyone's.
-    for name in (TOKENIZER, ENCODER_ONNX, HEAD, f"{ENCODER}/model.safetensors"):
+    for name in (TOKENIZER, ENCODER_ONNX, ENCODER_INT8, HEAD, f"{ENCODER}/model.safetensors"):
         if name not in manifest.files and (folder / name).exists():
             raise ArtifactCorrupt(f"{folder / name} is not listed in the manifest; export again")
     for name, (digest, size) in manifest.files.items():
@@ -184,6 +188,19 @@ def verify(folder: Path, manifest: Manifest) -> None:
             )
         if sha256_of_file(path) != digest:
             raise ArtifactCorrupt(f"{path} was changed after it was written; export again")
+
+
+def fingerprint_at(manifest: Manifest, fingerprint: str, precision: str) -> str:
+    """A fingerprint of the artifact, told apart by precision; float32 keeps it as it is.
+
+    Vectors made in one precision never meet those of another, nor those of another int8 encoder.
+    """
+    if precision == "fp32":
+        return fingerprint
+    if precision == "int8":
+        digest, _ = manifest.files[ENCODER_INT8]
+        return f"{fingerprint}-int8-{digest[:16]}"
+    return f"{fingerprint}-{precision}"
 
 
 def case_digest(key: str, text: str) -> str:
@@ -238,6 +255,7 @@ def _parse(path: Path, body: Mapping[str, Any]) -> Manifest:
             training=body["training"],
             metrics=body["metrics"],
             versions=body["versions"],
+            int8=dict(body.get("int8", {})),  # manifests from before it have none
             files={
                 name: (str(digest), int(size)) for name, (digest, size) in body["files"].items()
             },

@@ -56,9 +56,9 @@ def projection_key(fingerprint: str) -> str:
     return f"{fingerprint}:{TEXT_FORMAT}:projection"
 
 
-def query_key(fingerprint: str) -> str:
+def query_key(fingerprint: str, *, whole_turns: bool = False) -> str:
     """The key of the query embeddings made by the encoder with this fingerprint."""
-    return f"{fingerprint}:query"
+    return f"{fingerprint}:{TEXT_FORMAT}:turn" if whole_turns else f"{fingerprint}:query"
 
 
 class CaseProjector:
@@ -79,15 +79,25 @@ class CaseProjector:
 
 
 class QueryEmbedder:
-    """Stored query texts to vectors of the untrained encoder."""
+    """Stored query texts to vectors of the untrained encoder.
 
-    def __init__(self, encoder: QueryEncoder) -> None:
-        self._encoder = encoder
-        self.key = query_key(encoder.fingerprint)
+    Args:
+        encoder: the encoder.
+        whole_turns: embed dialogue turns as `speaker (time): words` instead of the words alone.
+            Questions about what somebody said name him, so that they are found far better; but a
+            text is then less like the turn that says it, which a request to forget by meaning
+            (`memory.ByText`) has to allow for with a lower threshold.
+    """
+
+    def __init__(self, encoder: QueryEncoder, *, whole_turns: bool = False) -> None:
+        self._encoder, self._whole_turns = encoder, whole_turns
+        self.key = query_key(encoder.fingerprint, whole_turns=whole_turns)
         self.dim = encoder.dim
 
     def text(self, case: CaseLike) -> str:
         """The query of a case, raw: cosine mode compares questions with questions."""
+        if self._whole_turns and case.kind == "turn":
+            return record_text(case)
         return query_text(case.query)
 
     def embed(self, texts: Sequence[str]) -> Floats:

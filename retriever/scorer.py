@@ -11,7 +11,7 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,26 +21,30 @@ from safetensors.numpy import load_file
 from retriever.artifact import (
     HEAD,
     RETRIEVER,
-    TOKENIZER,
     UNTRAINED,
     Manifest,
+    fingerprint_at,
     read_manifest,
     verify,
 )
-from retriever.batching import batches_by_length, chunks, pad
-from retriever.device import Device
-from retriever.errors import ArtifactCorrupt, InvalidInput, NonFiniteScore
+from retriever.batching import chunks
+from retriever.encoding import (
+    CASE_PROJECTION,
+    EMBEDDING,
+    QUERY_PROJECTION,
+    EngineOptions,
+    Texts,
+    open_texts,
+    refuse_non_finite,
+)
+from retriever.errors import ArtifactCorrupt, ArtifactForeign, InvalidInput
 from retriever.head import Head
+from retriever.scan import pair_logits
 from retriever.text import case_text, query_text, record_text
-from retriever.tokens import TextTokenizer
 from retriever.types import Calibration, CaseLike, Floats, Pair, Plan
 
-ENGINES = ("onnx", "torch")
-EMBEDDING = "text_embedding"
-CASE_PROJECTION = "case_projection"
-QUERY_PROJECTION = "query_projection"
-
 _PAIRS_AT_ONCE = 8192
+_HEAD_TENSORS = ("case_weight", "query_weight", "case_bias", "output_weight", "output_bias")
 #: What a row of a case file may hold. Only question and plan are read here, but a key beyond these
 #: is a slip that would drop one of them.
 _ROW_KEYS = (
@@ -55,24 +59,14 @@ PairInput = Pair | tuple[str, str] | tuple[str, str, Plan]
 T = TypeVar("T")
 
 
-class Engine(Protocol):
-    """Padded token ids to arrays, on one device."""
-
-    provider: str
-    device: str
-
-    def run(
-        self, ids: NDArray[np.int64], mask: NDArray[np.int64], outputs: tuple[str, ...]
-    ) -> list[Floats]:
-        """Ids and mask (B, L) -> the named outputs, each (B, *) float32."""
-        ...
-
-
 def load(
     path: str | os.PathLike[str],
     engine: str = "onnx",
     device: str = "auto",
     *,
+    precision: str = "fp32",
+    threads: int | None = None,
+    gpu_memory_bytes: int | None = None,
     batch_tokens: int = 16_384,
 ) -> Scorer:
     """Open and verify the artifact at `path`.
@@ -81,16 +75,25 @@ def load(
         path: the artifact's folder.
         engine: `onnx` (no torch needed) or `torch`.
         device: `auto`, `cpu`, `cuda` or `cuda:<index>`; what was used is in `Scorer.provider`.
-        batch_tokens: padded tokens of one engine call; bounds memory.
+        precision: `fp32`; with onnx also `int8`, where the artifact holds an encoder that passed
+            its gate (CPU only); with torch also `fp16` and `bf16`; `auto` is fp16 with torch on a
+            GPU, fp32 elsewhere. Vectors of different precisions do not mix: `Scorer.fingerprint`
+            tells them apart, and a bank embeds its cases anew.
+        threads: of the ONNX engine on one call; by default the physical cores granted.
+        gpu_memory_bytes: the most that ONNX Runtime's memory pool on a GPU may take.
+        batch_tokens: padded tokens of one engine call; bounds memory. CPUs take smaller batches,
+            with which they are faster.
 
     Raises:
         ArtifactNotFound, ArtifactForeign, ArtifactCorrupt: see `retriever.artifact`.
         DeviceUnavailable: CUDA was named and cannot be used; there is no silent fall-back.
+        InvalidInput: an engine, a precision or a number that does not exist.
     """
     folder = Path(path)
     manifest = read_manifest(folder, kind=RETRIEVER)
     verify(folder, manifest)
-    texts = _texts(folder, manifest, engine, device, batch_tokens)
+    options = EngineOptions(engine, device, precision, threads, gpu_memory_bytes)
+    texts = open_texts(folder, manifest, options, batch_tokens)
     return Scorer(manifest, texts, _load_head(folder / HEAD, manifest))
 
 
@@ -99,21 +102,26 @@ def load_encoder(
     engine: str = "onnx",
     device: str = "auto",
     *,
+    precision: str = "fp32",
+    threads: int | None = None,
+    gpu_memory_bytes: int | None = None,
     batch_tokens: int = 16_384,
 ) -> TextEncoder:
     """Open and verify an exported untrained encoder, as cosine mode uses it; see `load`."""
     folder = Path(path)
     manifest = read_manifest(folder, kind=UNTRAINED)
     verify(folder, manifest)
-    return TextEncoder(manifest, _texts(folder, manifest, engine, device, batch_tokens))
+    options = EngineOptions(engine, device, precision, threads, gpu_memory_bytes)
+    return TextEncoder(manifest, open_texts(folder, manifest, options, batch_tokens))
 
 
 class TextEncoder:
     """An untrained encoder: texts (N) -> unit vectors (N, E)."""
 
-    def __init__(self, manifest: Manifest, texts: _Texts) -> None:
+    def __init__(self, manifest: Manifest, texts: Texts) -> None:
         self.manifest = manifest
-        self.fingerprint = manifest.encoder.fingerprint
+        self.precision = texts.engine.precision
+        self.fingerprint = fingerprint_at(manifest, manifest.encoder.fingerprint, self.precision)
         self.dim = manifest.encoder.hidden_size
         self.max_length = manifest.encoder.max_length
         self.provider = texts.engine.provider
@@ -139,10 +147,11 @@ class TextEncoder:
 class Scorer:
     """A trained retriever: see the module."""
 
-    def __init__(self, manifest: Manifest, texts: _Texts, head: dict[str, Floats]) -> None:
+    def __init__(self, manifest: Manifest, texts: Texts, head: dict[str, Floats]) -> None:
         self.manifest = manifest
         self.calibration: Calibration = manifest.calibration
-        self.fingerprint = manifest.fingerprint
+        self.precision = texts.engine.precision
+        self.fingerprint = fingerprint_at(manifest, manifest.fingerprint, self.precision)
         self.dim = manifest.encoder.hidden_size
         self.projection_size = manifest.projection_size
         self.max_length = manifest.encoder.max_length
@@ -180,10 +189,9 @@ class Scorer:
         shown = self._texts.run(cases, CASE_PROJECTION, self.projection_size)
         logits = np.empty(len(read), dtype=np.float32)
         for part in chunks(len(read), _PAIRS_AT_ONCE):
-            hidden = np.maximum(shown[case_of[part]] + asked[query_of[part]], 0.0)  # (n, D)
             with np.errstate(over="ignore", invalid="ignore"):  # refused below, by place
-                logits[part] = hidden @ self.head.weight + self.head.offset
-        _refuse_non_finite(logits, "logits")
+                logits[part] = pair_logits(self.head, shown[case_of[part]], asked[query_of[part]])
+        refuse_non_finite(logits, "logits")
         return logits
 
     def score(self, pairs: Sequence[PairInput]) -> Floats:
@@ -250,56 +258,17 @@ def as_pair(pair: PairInput, index: int) -> Pair:
     return read
 
 
-class _Texts:
-    """Texts of any number and length through an engine, in the caller's order."""
-
-    def __init__(self, tokenizer: TextTokenizer, engine: Engine, batch_tokens: int) -> None:
-        self.tokenizer = tokenizer
-        self.engine = engine
-        self.batch_tokens = batch_tokens
-
-    def run(self, texts: Sequence[str], output: str, width: int) -> Floats:
-        """N texts -> (N, width) float32 of one output of the engine."""
-        tokens = self.tokenizer.encode(texts)
-        found = np.empty((len(tokens), width), dtype=np.float32)
-        for batch in batches_by_length([len(one) for one in tokens], self.batch_tokens):
-            ids, mask = pad([tokens[int(i)] for i in batch], self.tokenizer.pad_id)
-            (found[batch],) = self.engine.run(ids, mask, (output,))
-        _refuse_non_finite(found, output)
-        return found
-
-
-def _texts(folder: Path, manifest: Manifest, engine: str, device: str, batch_tokens: int) -> _Texts:
-    if engine not in ENGINES:
-        raise InvalidInput(f"engine = {engine!r}: one of {', '.join(ENGINES)}")
-    longest = manifest.encoder.max_length
-    if batch_tokens < longest:
-        raise InvalidInput(
-            f"batch_tokens = {batch_tokens}: a text of the maximum length ({longest} tokens) "
-            f"would not fit; give at least {longest}"
-        )
-    tokenizer = TextTokenizer.from_file(
-        folder / TOKENIZER, max_length=longest, pad_id=manifest.encoder.pad_id
-    )
-    return _Texts(tokenizer, _open(folder, manifest, engine, Device.parse(device)), batch_tokens)
-
-
-def _open(folder: Path, manifest: Manifest, engine: str, device: Device) -> Engine:
-    if engine == "onnx":
-        from retriever.engines.onnx import OnnxEngine
-
-        return OnnxEngine(folder, device)
-    # The one door from the light side to torch; taken only by those who ask for it.
-    from retriever.engines.torch import TorchEngine
-
-    return TorchEngine(folder, manifest, device)
-
-
 def _load_head(path: Path, manifest: Manifest) -> dict[str, Floats]:
     try:
         head = load_file(path)
     except (OSError, SafetensorError) as error:
         raise ArtifactCorrupt(f"{path} cannot be read: {error}; export again") from error
+    unknown = sorted(set(head) - set(_HEAD_TENSORS))
+    if unknown:  # scores without them would be wrong
+        raise ArtifactForeign(
+            f"{path} holds {', '.join(unknown)}, which this version does not know (it reads "
+            f"{', '.join(_HEAD_TENSORS)}); use the version that wrote it, or export again"
+        )
     size = manifest.projection_size
     shapes = {name: array.shape for name, array in head.items()}
     if shapes.get("output_weight") != (size,) or shapes.get("output_bias") != (1,):
@@ -331,16 +300,6 @@ def _refuse_unknown_keys(case: Mapping[str, Any]) -> None:
             near = difflib.get_close_matches(str(key), _ROW_KEYS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_ROW_KEYS)}"
             raise InvalidInput(f"a case given as an object has an unknown key {key!r}; {hint}")
-
-
-def _refuse_non_finite(values: Floats, what: str) -> None:
-    if not np.isfinite(values).all():
-        index = int(np.argwhere(~np.isfinite(values))[0][0])
-        raise NonFiniteScore(
-            f"the model gave a non-finite value in {what} for input {index}; its weights are "
-            "damaged or overflow in this precision: export it again, or compare with "
-            "engine='torch' on the CPU"
-        )
 
 
 def _text(value: Any, name: str) -> str:

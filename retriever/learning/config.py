@@ -291,8 +291,10 @@ class ExportConfig:
 
     onnx: bool = True
     tolerance: float = 1e-4  # largest |logit difference| between torch, ONNX and the split form
+    int8: bool = False  # an encoder in 8 bits as well, if its gate passes on the held-out queries
 
     def __post_init__(self) -> None:
+        require(self.onnx or not self.int8, "export.int8", self.int8, "needs export.onnx=true")
         require(self.tolerance > 0, "export.tolerance", self.tolerance, "above 0")
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from retriever.errors import ParityError
 from retriever.files import write_text_atomically
 from retriever.learning import calibration as calibrating
 from retriever.learning.baselines import fit_baselines
@@ -30,6 +31,7 @@ from retriever.learning.export_encoder import export_encoder
 from retriever.learning.fitting import Fitted, check_launch, fit
 from retriever.learning.model import CaseClassifier
 from retriever.learning.predict import embed_texts, predict_logits
+from retriever.learning.quantise import add_int8, drawn
 from retriever.learning.report import MODEL, UNCALIBRATED, build_report, render_text, write_report
 from retriever.learning.selection import Data, judged_rows, read_data, split_of, training_rows
 from retriever.types import Calibration, Floats
@@ -290,6 +292,13 @@ def _export(
         onnx=config.export.onnx,
         tolerance=config.export.tolerance,
     )
+    if config.export.int8:
+        held_out = data.rows.take(judged_rows(split)[0])
+        rng = np.random.default_rng(config.seed)
+        try:
+            add_int8(path, drawn(data.rows, held_out, queries=200, cases=1500, rng=rng))
+        except ParityError as refusal:  # the gate's answer, not a failure of the run
+            log.warning("%s", refusal)
 
 
 def _export_cosine_encoder(config: TrainConfig, output: Path) -> Path | None:

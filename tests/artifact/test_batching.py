@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.batching import batches_by_length, cheapest_batches, chunks, pad
+from retriever import batching
+from retriever.batching import (
+    SMALL_OVERHEAD,
+    SMALL_TOKENS,
+    batches_by_length,
+    cheapest_batches,
+    chunks,
+    pad,
+    small_batches,
+)
 
 lengths_and_budget = st.tuples(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 1000))
 
@@ -89,6 +98,32 @@ def test_a_batch_is_opened_only_where_it_saves_more_than_it_costs():
     assert len(cheapest_batches(lengths, 1000, 119)) == 2
     assert len(cheapest_batches(lengths, 1000, 121)) == 1
     assert cheapest_batches([], 100, 10) == []
+
+
+@given(lengths_and_budget)
+def test_small_batches_hold_every_text_once_within_both_budgets(case):
+    lengths, budget = case
+    batches = small_batches(lengths, budget)
+    assert sorted(i for batch in batches for i in batch.tolist()) == list(range(len(lengths)))
+    for batch in batches:
+        padded = len(batch) * max(lengths[i] for i in batch)
+        assert padded <= min(budget, SMALL_TOKENS) or len(batch) == 1
+
+
+def test_small_batches_are_the_cheapest_where_the_plan_is_made_at_once():
+    lengths = np.random.default_rng(0).integers(4, 200, size=300).tolist()
+    found = small_batches(lengths, 10**6)
+    cheapest = cheapest_batches(lengths, SMALL_TOKENS, SMALL_OVERHEAD)
+    assert cost(found, lengths, SMALL_OVERHEAD) == cost(cheapest, lengths, SMALL_OVERHEAD)
+
+
+def test_more_texts_than_are_planned_at_once_stay_sorted_by_length(monkeypatch):
+    monkeypatch.setattr(batching, "_SORTED_AT_ONCE", 7)
+    lengths = np.random.default_rng(1).integers(1, 90, size=50).tolist()
+    found = small_batches(lengths, 200)
+    assert sorted(i for batch in found for i in batch.tolist()) == list(range(50))
+    ordered = [lengths[i] for batch in found for i in batch]
+    assert ordered == sorted(lengths)
 
 
 def test_padding_fills_the_tail_and_the_mask_says_where():

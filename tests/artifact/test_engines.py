@@ -64,7 +64,11 @@ def test_cuda_that_starts_is_used_on_the_device_named_and_said(install, caplog, 
     runtime = install([CUDA, CPU], starts=True)
     with caplog.at_level(logging.INFO, logger="retriever"):
         session = open_session(GRAPH, Device.parse(device))
-    assert session.asked == [(CUDA, {"device_id": 2 if device == "cuda:2" else 0}), CPU]
+    (cuda, options), cpu = session.asked
+    assert (cuda, cpu) == (CUDA, CPU)
+    assert options["device_id"] == ("2" if device == "cuda:2" else "0")
+    assert options["arena_extend_strategy"] == "kSameAsRequested"
+    assert "gpu_mem_limit" not in options
     assert runtime.preloaded
     assert CUDA in caplog.text
 

@@ -60,7 +60,8 @@ def test_a_cpu_serving_install_does_not_bring(heavy):
 
 def test_the_cpu_and_gpu_extras_exclude_each_other_in_one_place_only():
     names = {extra: {Requirement(text).name for text in EXTRAS[extra]} for extra in ("cpu", "gpu")}
-    assert names["cpu"] & names["gpu"] == set()
+    # numba compiles the scan, which a GPU machine falls back to.
+    assert names["cpu"] & names["gpu"] == {"numba"}
     elsewhere = {
         Requirement(text).name
         for extra, texts in EXTRAS.items()

@@ -12,7 +12,7 @@ from tests.repo.imports import ROOT, imports_below, imports_of, within
 
 PACKAGES = ("retriever", "memory", "service", "harness")
 ABOVE_ALL = ("train", "serve", "evaluate", "conf", "tests", "benchmarks")
-TORCH_SIDE = ("torch", "lightning", "pytorch_lightning", "torchmetrics", "transformers")
+TORCH_SIDE = ("torch", "triton", "lightning", "pytorch_lightning", "torchmetrics", "transformers")
 EXPERIMENTS = ("cbr", "memorytax", "memaudit", "bemula", "planted", "demo")
 
 
@@ -51,8 +51,9 @@ def test_no_experiment_imports_another():
     assert crossings == []
 
 
-def test_only_the_learning_side_and_the_torch_engine_import_torch():
-    allowed = ("retriever/learning/", "retriever/engines/torch.py")
+def test_only_the_learning_side_the_torch_engine_and_the_gpu_kernels_import_torch():
+    kernels = ("retriever/kernels/torch_", "retriever/kernels/triton_")
+    allowed = ("retriever/learning/", "retriever/engines/torch.py", *kernels)
     found = [i for i in imports_below(*PACKAGES) if any(within(i.module, t) for t in TORCH_SIDE)]
     assert found, "the learning side imports torch, so something must be found"
     assert [str(i) for i in found if not i.path.startswith(allowed)] == []
@@ -92,7 +93,7 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     [
         ("memory", (*TORCH_SIDE, "retriever", "service", "faiss", "onnxruntime")),
         ("service.client", (*TORCH_SIDE, "retriever", "memory", "fastapi", "numpy")),
-        ("retriever", (*TORCH_SIDE, "memory", "service", "faiss")),
+        ("retriever", (*TORCH_SIDE, "memory", "service", "faiss", "numba", "onnxruntime")),
         ("service.app", (*TORCH_SIDE, "harness")),
         ("serve", (*TORCH_SIDE, "harness")),
         ("evaluate", TORCH_SIDE),
