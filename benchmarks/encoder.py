@@ -31,6 +31,7 @@ from benchmarks.figures import Figure, result_line
 from retriever.artifact import ENCODER_INT8, ENCODER_ONNX, read_manifest
 from retriever.batching import batches_by_length, pad, small_batches
 from retriever.cores import granted_cores
+from retriever.engines.runtime import import_runtime
 from retriever.learning.agreement import INT8_OVERLAP, scorers_agree
 from retriever.learning.int8_graph import Recipe, quantise_graph
 from retriever.scorer import as_case_text, load
@@ -52,8 +53,7 @@ class Session:
         arena: bool = True,
         pattern: bool = True,
     ) -> None:
-        import onnxruntime
-
+        onnxruntime = import_runtime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1

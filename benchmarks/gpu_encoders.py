@@ -62,8 +62,9 @@ def torch_encoder(place: Place) -> Mapping[str, Figure]:
 def onnx_encoder(place: Place) -> Mapping[str, Figure]:
     """ONNX Runtime on CUDA through its bindings, against ONNX Runtime on the CPU."""
     needs(*TORCH_NEEDS, *ONNX_NEEDS)
-    import onnxruntime
+    from retriever.engines.runtime import import_runtime
 
+    onnxruntime = import_runtime()
     if not place.on_gpu:
         raise Skipped("bindings are used on CUDA only")
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():

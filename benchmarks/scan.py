@@ -144,7 +144,7 @@ def repeated(source: Source, bytes_a_row: int, rows: int) -> Source:
     first = source.chunks[0]
     spans = [(at, min(rows, at + size)) for at in range(0, rows, size)]
     return replace(
-        source, chunks=tuple(replace(first, first=start, end=end) for start, end in spans)
+        source, chunks=tuple(first._replace(first=start, end=end) for start, end in spans)
     )
 
 

@@ -26,7 +26,7 @@ from memory.backups.backup import backup, write_receipts
 from memory.backups.copying import Progress as CopyProgress
 from memory.backups.restoring import RestoreReport, restore
 from memory.case import Case, NewCase
-from memory.checks import DEFAULT_NAMESPACE, checked_namespace, checked_text
+from memory.checks import DEFAULT_NAMESPACE, checked_namespace, checked_query
 from memory.config import BankConfig
 from memory.errors import BankUnavailable, InvalidInput, NotFound, shown
 from memory.exchange.exporting import ExportReport, RowProgress, export_cases
@@ -222,16 +222,24 @@ class CaseBank:
             NotFound: ids that the namespace does not have.
         """
         asked = [_checked_id("id", id_) for id_ in ids]
-        checked_namespace(namespace)
-        # Beyond 63 bits the driver could not even ask.
-        possible = [id_ for id_ in dict.fromkeys(asked) if 0 < id_ < 2**53]
-        with self._store.read() as connection:
-            state = namespace_state(connection, self._store.keys, namespace)
-            found = {} if state is None else cases_by_id(connection, state.id, namespace, possible)
+        found = self._found(asked, namespace)
         unknown = [id_ for id_ in dict.fromkeys(asked) if id_ not in found]
         if unknown:
             raise NotFound(f"namespace {namespace!r} has no case with id {shown(unknown)[1:-1]}")
         return [found[id_] for id_ in asked]
+
+    def known(
+        self, ids: Iterable[int], *, namespace: str = DEFAULT_NAMESPACE, history: bool = False
+    ) -> dict[int, Case]:
+        """Those of these cases that are there still, by id, in the order asked.
+
+        For what was found a moment ago: what was forgotten since is left out and is no error, and
+        so is, without `history`, what is kept for history only.
+        """
+        asked = list(dict.fromkeys(_checked_id("id", id_) for id_ in ids))
+        found = self._found(asked, namespace)
+        kept = (found[id_] for id_ in asked if id_ in found)
+        return {case.id: case for case in kept if history or case.invalidated_at is None}
 
     def list(
         self,
@@ -292,7 +300,7 @@ class CaseBank:
             raise InvalidInput(f"k = {k}: at least 1, and below 2^31")
         if where is not None and not isinstance(where, CaseFilter):
             raise InvalidInput(f"where = {shown(where)}: must be a CaseFilter")
-        checked_text("query", query, empty=True)
+        checked_query(query)
         with self._store.read() as connection:
             state = namespace_state(connection, self._store.keys, namespace)
             if state is None:
@@ -302,8 +310,25 @@ class CaseBank:
         if not latest:
             return hits
         scores = dict(hits)
-        ranked = self.get(list(scores), namespace=namespace)
+        ranked = list(self.known(scores, namespace=namespace).values())
         return [(case.id, scores[case.id]) for case in latest_first(ranked)]
+
+    def text_scores(
+        self, query: str, ids: Iterable[int], *, namespace: str = DEFAULT_NAMESPACE
+    ) -> dict[int, float]:
+        """The score that `search_text` has for each of these cases, by id.
+
+        Cases that have none of the query's words, or are not there, are left out.
+        """
+        asked = list(dict.fromkeys(_checked_id("id", id_) for id_ in ids))
+        checked_namespace(namespace)
+        checked_query(query)
+        with self._store.read() as connection:
+            state = namespace_state(connection, self._store.keys, namespace)
+            if state is None:
+                return {}
+            possible = [id_ for id_ in asked if 0 < id_ < 2**53]
+            return lexical.scores(connection, state.id, query, possible, self._store.lexical)
 
     def newest(self, count: int, *, namespace: str = DEFAULT_NAMESPACE) -> _Cases:
         """The `count` live cases that were stored last, the latest last."""
@@ -743,6 +768,15 @@ class CaseBank:
 
     def __repr__(self) -> str:
         return f"CaseBank({self.location!r})"
+
+    def _found(self, ids: Sequence[int], namespace: str) -> dict[int, Case]:
+        """Those of these cases that are there, also those kept for history, by id."""
+        checked_namespace(namespace)
+        # Beyond 63 bits the driver could not even ask.
+        possible = [id_ for id_ in dict.fromkeys(ids) if 0 < id_ < 2**53]
+        with self._store.read() as connection:
+            state = namespace_state(connection, self._store.keys, namespace)
+            return {} if state is None else cases_by_id(connection, state.id, namespace, possible)
 
     def _imported(
         self, path: str | Path, namespace: str, format_: str, options: ImportOptions

@@ -36,6 +36,21 @@ def checked_text(field: str, value: object, *, empty: bool = False) -> str:
     return str.__str__(value)  # a plain str also of an enumeration's member
 
 
+def checked_query(value: object) -> str:
+    """The words of a search: any text that a stored one could hold, blank ones too.
+
+    Raises:
+        InvalidInput: not a text, or with NUL or half a surrogate pair.
+    """
+    bad = _UNSTORABLE.search(value) if isinstance(value, str) else None
+    if bad is not None:
+        raise InvalidInput(
+            f"the query holds {bad[0]!r} at character {bad.start()}, which no stored text has; "
+            "take it out"
+        )
+    return checked_text("query", value, empty=True)
+
+
 def checked_json(field: str, value: object, depth: int = 0) -> Any:
     """A copy of a JSON value in plain types: tuples become lists, every number is finite.
 

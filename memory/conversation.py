@@ -286,8 +286,7 @@ class BankRecords:
         return _record(case)
 
     def _live(self, ids: Sequence[int]) -> list[Case]:
-        found = self._bank.get(ids, namespace=self._namespace)
-        return [case for case in found if case.invalidated_at is None]
+        return list(self._bank.known(ids, namespace=self._namespace).values())
 
 
 def _record(case: Case) -> Remembered:

@@ -10,6 +10,8 @@ head.safetensors       case_weight, query_weight (D, H); case_bias, output_weigh
                        output_bias (1,)
 encoder/               config.json and model.safetensors, for torch
 training_cases.txt     a keyed digest of every case the training log held
+training_queries.txt   the same of every query the model has met; only those it is judged on are not
+                       there. Artifacts from before it, and of unknown logs, have none
 card.md                for people
 ```
 An exported *untrained* encoder (cosine mode) is the same kind of folder with `kind: encoder`, and
@@ -23,14 +25,16 @@ import hashlib
 import hmac
 import json
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from retriever.errors import ArtifactCorrupt, ArtifactError, ArtifactForeign, ArtifactNotFound
-from retriever.files import sha256_of_file
-from retriever.text import TEXT_FORMAT
+from retriever.files import restore_interrupted, sha256_of_file
+from retriever.text import TEXT_FORMAT, normalise_query
 from retriever.types import Calibration
 
 FORMAT = "precedent-retriever"
@@ -44,6 +48,7 @@ PAIR_ONNX = "pair.onnx"
 HEAD = "head.safetensors"
 ENCODER = "encoder"
 TRAINING_CASES = "training_cases.txt"
+TRAINING_QUERIES = "training_queries.txt"
 CARD = "card.md"
 
 RETRIEVER = "retriever"
@@ -109,9 +114,15 @@ def read_manifest(folder: Path, *, kind: str = RETRIEVER) -> Manifest:
         ArtifactNotFound: nothing there.
         ArtifactForeign: not an artifact of ours, another kind, or a format we do not read.
         ArtifactCorrupt: the manifest was changed or cut off.
+        ArtifactError: this user may not read it.
     """
+    with _permitted(folder):
+        return _read_manifest(folder, kind)
+
+
+def _read_manifest(folder: Path, kind: str) -> Manifest:
     path = folder / MANIFEST
-    if not folder.exists():
+    if not folder.exists() and not restore_interrupted(folder):
         raise ArtifactNotFound(f"no artifact at {folder}; make one with: {_command(kind, folder)}")
     if not path.is_file():
         raise ArtifactForeign(
@@ -172,7 +183,13 @@ def verify(folder: Path, manifest: Manifest) -> None:
 
     Raises:
         ArtifactCorrupt: a file is missing, unlisted, has another size, or other bytes.
+        ArtifactError: this user may not read a file.
     """
+    with _permitted(folder):
+        _verify(folder, manifest)
+
+
+def _verify(folder: Path, manifest: Manifest) -> None:
     # What loading may read must be listed: a file that nobody hashed could be anyone's.
     for name in (TOKENIZER, ENCODER_ONNX, ENCODER_INT8, HEAD, f"{ENCODER}/model.safetensors"):
         if name not in manifest.files and (folder / name).exists():
@@ -203,6 +220,12 @@ def fingerprint_at(manifest: Manifest, fingerprint: str, precision: str) -> str:
     return f"{fingerprint}-{precision}"
 
 
+def short_name(fingerprint: str) -> str:
+    """A fingerprint to read: its first 12 digits, then what tells precisions apart, if anything."""
+    digest, *precision = fingerprint.split("-")
+    return "-".join([digest[:12], *(part[:8] for part in precision)])
+
+
 def case_digest(key: str, text: str) -> str:
     """A keyed digest of one training case: tells whether a text was there, without keeping it."""
     message = text.encode("utf-8", "surrogatepass")
@@ -213,9 +236,40 @@ def held_in_training(folder: Path, manifest: Manifest, text: str) -> bool:
     """Whether the log this artifact was trained on held a case with exactly this model text."""
     key = manifest.training.get("case_key")
     path = folder / TRAINING_CASES
-    if not isinstance(key, str) or not path.is_file():
-        return False
-    return case_digest(key, text) in set(path.read_text(encoding="ascii").split())
+    with _permitted(folder):
+        if not isinstance(key, str) or not path.is_file():
+            return False
+        return case_digest(key, text) in set(path.read_text(encoding="ascii").split())
+
+
+def query_digest(key: str, text: str) -> str:
+    """A keyed digest of one training query, the same for texts that are one query to a split."""
+    return case_digest(key, f"query\0{normalise_query(text)}")
+
+
+def training_queries(folder: Path, manifest: Manifest) -> frozenset[str] | None:
+    """The `query_digest` of every query the model has met; None where the artifact keeps no list.
+
+    Raises:
+        ArtifactError: this user may not read it.
+    """
+    path = folder / TRAINING_QUERIES
+    if TRAINING_QUERIES not in manifest.files or "case_key" not in manifest.training:
+        return None
+    with _permitted(folder):
+        return frozenset(path.read_text(encoding="ascii").split())
+
+
+@contextmanager
+def _permitted(folder: Path) -> Iterator[None]:
+    """A file that this user may not read is named, with what to do about it."""
+    try:
+        yield
+    except PermissionError as error:
+        raise ArtifactError(
+            f"{error.filename or folder} cannot be read by this process (user {os.geteuid()}): "
+            f"make the artifact readable with chmod -R a+rX {folder}, or run as its owner"
+        ) from error
 
 
 def _a(kind: str) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from retriever.artifact import TOKENIZER, Manifest
 from retriever.batching import batches_by_length, pad, small_batches
 from retriever.device import Device
-from retriever.errors import InvalidInput, NonFiniteScore
+from retriever.errors import InvalidInput, NonFiniteScore, RetrieverError
 from retriever.tokens import TextTokenizer
 from retriever.types import Floats
 
@@ -56,9 +56,24 @@ class EngineOptions:
         for name, allowed in (("engine", ENGINES), ("precision", PRECISIONS)):
             if getattr(self, name) not in allowed:
                 raise InvalidInput(f"{name} = {getattr(self, name)!r}: one of {', '.join(allowed)}")
+        for name in ("threads", "gpu_memory_bytes"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            whole_number(name, value, "or None for none of its own")
+            if self.engine != "onnx":
+                raise InvalidInput(
+                    f"{name} = {value} with engine = {self.engine!r}: only the ONNX engine takes "
+                    "it; leave it out (torch has torch.set_num_threads and "
+                    "torch.cuda.set_per_process_memory_fraction)"
+                )
 
     def open(self, folder: Path, manifest: Manifest) -> Engine:
-        """The engine over a verified artifact."""
+        """The engine over a verified artifact.
+
+        Raises:
+            RetrieverError: what the engine runs on is not installed.
+        """
         device = Device.parse(self.device)
         if self.engine == "onnx":
             from retriever.engines.onnx import OnnxEngine
@@ -70,10 +85,16 @@ class EngineOptions:
                 threads=self.threads,
                 gpu_memory_bytes=self.gpu_memory_bytes,
             )
-        # The one door from the light side to torch; taken only by those who ask for it.
-        from retriever.engines.torch import TorchEngine
+        try:
+            # The one door from the light side to torch; taken only by those who ask for it.
+            from retriever.engines.torch import TorchEngine
 
-        return TorchEngine(folder, manifest, device, precision=self.precision)
+            return TorchEngine(folder, manifest, device, precision=self.precision)
+        except ModuleNotFoundError as error:
+            raise RetrieverError(
+                f"engine = 'torch' needs {error.name}, which is not installed; install "
+                "precedent-memory[gpu] or [train], or use engine='onnx'"
+            ) from error
 
 
 class Texts:
@@ -105,6 +126,7 @@ def open_texts(
         InvalidInput: a budget below one text of the maximum length.
     """
     longest = manifest.encoder.max_length
+    whole_number("batch_tokens", batch_tokens, f"and {longest} or more here")
     if batch_tokens < longest:
         raise InvalidInput(
             f"batch_tokens = {batch_tokens}: a text of the maximum length ({longest} tokens) "
@@ -114,6 +136,13 @@ def open_texts(
         folder / TOKENIZER, max_length=longest, pad_id=manifest.encoder.pad_id
     )
     return Texts(tokenizer, options.open(folder, manifest), batch_tokens)
+
+
+def whole_number(name: str, value: object, otherwise: str) -> None:
+    """Refuse what is not a whole number of at least 1; `otherwise` ends the message."""
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_whole or value < 1:  # type: ignore[operator]  # a number, as just seen
+        raise InvalidInput(f"{name} = {value!r}: a whole number of at least 1, {otherwise}")
 
 
 def refuse_non_finite(values: Floats, what: str) -> None:

@@ -53,6 +53,22 @@ class Contents:
         same &= block.live[:count]
         return same
 
+    def outlived(self, block: Block) -> bool:
+        """Whether a row of the copy is in the block no more, at whatever place."""
+        rest = self.stamps >= 0
+        same = self.agrees(block)
+        rest[: len(same)] &= ~same
+        if not rest.any():
+            return False
+        held = np.flatnonzero(block.live)
+        if not len(held):
+            return True
+        held = held[np.argsort(block.ids[held])]
+        ids = block.ids[held]
+        places = np.minimum(np.searchsorted(ids, self.ids[rest]), len(ids) - 1)
+        found = (ids[places] == self.ids[rest]) & (block.stamps[held[places]] == self.stamps[rest])
+        return not bool(found.all())
+
     def stale(self, block: Block) -> Ids:
         """The rows of the copy that differ from the block's, which has no fewer rows."""
         differs = ~self.agrees(block)
@@ -102,13 +118,13 @@ class Follower:
     def held(self, block: Block, *, build: bool = True) -> Iterator[Followed]:
         """Take the block in, and keep the copy as it is until the `with` ends.
 
-        On `older` and `unbuilt` the copy may hold what this block does not know, or miss what it
-        shows: read the block itself instead.
+        On `older` the copy may hold what this block does not know, or miss what it shows; on
+        `unbuilt` it is empty, or is being made: read the block itself instead.
 
         Args:
             block: what to follow.
-            build: False leaves the copy alone where it would have to be made anew, and does not
-                wait where another thread is at it.
+            build: False only empties the copy where it would have to be made anew, for it may hold
+                what is to be forgotten, and does not wait where another thread is at it.
         """
         if not build and not self._acquired_unless_building():
             yield "unbuilt"
@@ -175,6 +191,7 @@ class Follower:
         try:
             done = None if held is None else self._patch(held, block)
             if done is None and not build:
+                self.forget()
                 return "unbuilt"
             if done is None:
                 self._build(block)

@@ -27,6 +27,10 @@ from retriever.tiers.tier_index import TierIndex
 from retriever.types import Block, Bools, Floats, Ids
 from retriever.units import normalised, scanned, units, width
 
+#: Under a filter that FAISS does not apply itself, fewer candidates than were asked for are good
+#: enough down to this part of them; below it, so few rows may be found that a scan reads little.
+LEAST_SHARE = 8
+
 
 class CosineIndex:
     """The cases whose query texts are nearest, in one namespace of one bank. Safe for threads.
@@ -58,7 +62,7 @@ class CosineIndex:
         Raises:
             IndexUnavailable: the block has no embeddings.
             InvalidInput: queries of another width, or k below 1.
-            NonFiniteScore: a vector that holds NaN or infinity.
+            NonFiniteScore: a query's vector, or that of an eligible case, holds NaN or infinity.
         """
         wide = width(block)
         eligible = block.live if eligible is None else eligible
@@ -101,6 +105,13 @@ class CosineIndex:
         """
         return self._tier.follow(block)
 
+    def notice(self, block: Block) -> bool:
+        """Let go of cases that the block does not hold; False where a build has to end first.
+
+        An index that is behind by additions alone stays so.
+        """
+        return self._tier.notice(block)
+
     def save(self, folder: Path) -> int | None:
         """Write the index to `folder` so that a crash leaves the old one, or none.
 
@@ -139,6 +150,7 @@ class CosineIndex:
             if not ready or plan is None:
                 # A newer search was faster; its index may hold cases this snapshot does not know.
                 return [None for _ in queries]
+            self._tier.copy.refuse_broken(block, eligible)
             if plan.kind == "flat" and self.settings.storage == "float32":
                 return self._certain(block, queries, k, eligible)
             count = max(self.settings.candidates, 4 * k)
@@ -196,9 +208,11 @@ class CandidateIndex:
     ) -> list[Ids | None]:
         """Eligible rows to score for each query, each once: (Q, D + R) -> Q arrays (C,).
 
-        None where every row has to be scored: the bank is so small that this is as quick, the block
-        is older than the index, the index is being built, or it gave fewer than asked for. The
-        index first takes in what is new; a large one is built in a thread of its own.
+        About as many as are asked for; under a filter that FAISS does not apply, a graph's or a
+        GPU's, down to an eighth of them. None where every row has to be scored: the bank is so
+        small that this is as quick, the block is older than the index, the index is being built, or
+        it gave fewer. The index first takes in what is new; a large one is built in a thread of its
+        own.
 
         Args:
             block: where to search.
@@ -211,7 +225,7 @@ class CandidateIndex:
         Raises:
             IndexUnavailable: the block has no projections, or those of another head.
             InvalidInput: queries of another width, or a count below 1.
-            NonFiniteScore: a case's or a query's vector holds NaN or infinity.
+            NonFiniteScore: a query's vector, or that of an eligible case, holds NaN or infinity.
         """
         self._space.check(block)
         count = self.settings.candidates if count is None else count
@@ -228,9 +242,10 @@ class CandidateIndex:
             form = self._space.form
             if not ready or form is None or self._tier.copy.tier is None:
                 return [None for _ in queries]
+            self._tier.copy.refuse_broken(block, eligible)
             wanted = form.query_vectors(queries)
             _, found = self._tier.copy.search(wanted if rising else -wanted, count, eligible)
-        return list(_enough(found, count, eligible))
+        return list(_enough(found, max(1, count // LEAST_SHARE), eligible))
 
     @property
     def unsaved(self) -> int:
@@ -240,6 +255,10 @@ class CandidateIndex:
     def follow(self, block: Block) -> Followed:
         """As `CosineIndex.follow`."""
         return self._tier.follow(block)
+
+    def notice(self, block: Block) -> bool:
+        """As `CosineIndex.notice`."""
+        return self._tier.notice(block)
 
     def save(self, folder: Path) -> int | None:
         """As `CosineIndex.save`."""
@@ -258,12 +277,12 @@ class CandidateIndex:
         self._tier.accept(version)
 
 
-def _enough(found: Ids, count: int, eligible: Bools) -> Iterator[Ids | None]:
-    """Of each query's rows the eligible ones; None where they are fewer than `count`."""
+def _enough(found: Ids, least: int, eligible: Bools) -> Iterator[Ids | None]:
+    """Of each query's rows the eligible ones; None where they are fewer than `least`."""
     for rows in found:
         good = rows[rows >= 0]
         good = good[eligible[good]]
-        yield good if len(good) >= count else None
+        yield good if len(good) >= least else None
 
 
 def _check_queries(queries: Floats, width: int, count: int) -> None:

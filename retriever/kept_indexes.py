@@ -6,15 +6,14 @@ holds vectors of cases, so what was purged must leave it, in memory and on disk.
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from retriever.errors import IndexUnavailable
+from retriever.errors import RetrieverError
+from retriever.saved_copies import delete_saved, saved_path
 from retriever.types import Block
 
 #: A saved index is written again once the bank has grown by this share; on closing in any case.
@@ -33,6 +32,10 @@ class FollowingIndex(Protocol):
 
     def follow(self, block: Block) -> str:
         """Take a block in: same | extended | updated | rebuilt | older."""
+        ...
+
+    def notice(self, block: Block) -> bool:
+        """Let go of cases that the block does not hold; False where that has to wait."""
         ...
 
     def save(self, folder: Path) -> int | None:
@@ -74,6 +77,7 @@ class KeptIndexes(Generic[I]):
     ) -> None:
         self._make, self._folder, self._prefix, self._newest = make, folder, prefix, newest
         self._indexes: dict[str, I] = {}
+        self._noticed: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def of(self, block: Block) -> I:
@@ -100,11 +104,29 @@ class KeptIndexes(Generic[I]):
                 if index.unsaved:
                     self._save(namespace, index)
 
-    def drop(self, namespace: str) -> None:
-        """Forget what is kept of a namespace, and take nothing in until `accept`.
+    def notice(self, block: Block) -> None:
+        """Let go of what the namespace's index, if it is in memory, holds and the block does not.
 
-        Raises:
-            IndexUnavailable: what is on disk cannot be deleted.
+        Once for each version; an index that is behind by additions alone stays so until it is used.
+        """
+        with self._lock:
+            index = self._indexes.get(block.namespace)
+            if index is None or block.version <= self._noticed.get(block.namespace, -1):
+                return
+        try:
+            done = index.notice(block)
+        except RetrieverError as error:  # it is empty now; a search by it will say the same
+            log.warning("an index of %r was emptied: %s", block.namespace, error)
+            done = True
+        if done:
+            with self._lock:
+                noticed = max(block.version, self._noticed.get(block.namespace, -1))
+                self._noticed[block.namespace] = noticed
+
+    def drop(self, namespace: str) -> None:
+        """Forget what is in memory of a namespace, and take nothing in until `accept`.
+
+        What is on disk is the caller's to delete, after this.
         """
         with self._lock:
             index = self._indexes.get(namespace)
@@ -112,7 +134,6 @@ class KeptIndexes(Generic[I]):
                 # A search under way would make one that knew nothing of this.
                 index = self._indexes[namespace] = self._make()
         index.drop()
-        self._delete(namespace)
 
     def accept(self, namespace: str, version: int) -> None:
         """Blocks from this version on may be taken in again."""
@@ -122,7 +143,7 @@ class KeptIndexes(Generic[I]):
             index.accept(version)
 
     def _path(self, namespace: str) -> Path | None:
-        return None if self._folder is None else _saved(self._folder, self._prefix, namespace)
+        return None if self._folder is None else saved_path(self._folder, self._prefix, namespace)
 
     def _save(self, namespace: str, index: I) -> None:
         path = self._path(namespace)
@@ -149,27 +170,3 @@ class KeptIndexes(Generic[I]):
         """Whether all that was saved is still in the bank: another process may have purged some."""
         newest = self._newest(namespace)
         return newest.version == saved or index.follow(newest) in ("same", "extended")
-
-
-def delete_saved(folder: Path, prefix: str, namespace: str) -> None:
-    """Delete what is saved of a namespace, and what a crash may have left of saving it.
-
-    Raises:
-        IndexUnavailable: it cannot be deleted.
-    """
-    path = _saved(folder, prefix, namespace)
-    for found in (path, *folder.glob(f".{path.name}.*")):
-        try:
-            shutil.rmtree(found)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise IndexUnavailable(
-                f"the saved index {found} cannot be deleted: {error.strerror or error}; delete "
-                "the folder, for it may hold vectors of cases that were forgotten"
-            ) from error
-
-
-def _saved(folder: Path, prefix: str, namespace: str) -> Path:
-    # A namespace may hold any printable character; its digest is always a file name.
-    return folder / f"{prefix}{hashlib.sha256(namespace.encode()).hexdigest()[:16]}"

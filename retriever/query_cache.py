@@ -1,6 +1,8 @@
 """Vectors of queries asked before: the encoder is most of a search's time, and agents ask again.
 
-A cache stands where a scorer or an encoder stands and answers the same. It holds no words: a key is
+A cache stands where a scorer or an encoder stands and answers the same, but for the last bits in
+which a text's float32 vector may depend on the texts of its batch: the vector computed first is the
+one given again. It holds no words: a key is
 a digest, salted per cache, of the model's fingerprint, the text format and the text. `clear` drops
 everything, also what searches that are under way would put in.
 """
@@ -11,7 +13,7 @@ import hashlib
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -85,9 +87,12 @@ class VectorCache:
 
         Args:
             model: the fingerprint of what computes.
-            texts: in any number, also none, which is left to `compute` as everything invalid is.
+            texts: in any number, also none, which is left to `compute` as everything invalid is;
+                a generator is read once.
             compute: M texts -> (M, W).
         """
+        if isinstance(texts, Iterator):  # it can be read once, and is read twice here
+            texts = list(texts)
         try:
             keys = [self._key(model, text) for text in texts]
         except (AttributeError, TypeError, UnicodeEncodeError):

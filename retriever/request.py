@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from retriever.errors import InvalidInput
+from retriever.ranking.diversity import Mmr, Quota
+from retriever.ranking.exploration import Exploration
+from retriever.ranking.fusion import Fusion
 from retriever.types import UNKNOWN_TIME, Block, Bools
+from retriever.values import instance, is_number, shown
 
 MODES = ("exact", "cosine", "ann", "lexical", "hybrid")
+
+#: NUL, and half a surrogate pair: no bank stores them, so that no case could hold them.
+_IN_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 
 def check(queries: Sequence[str], k: int, mode: str, min_score: float | None) -> None:
@@ -18,9 +25,11 @@ def check(queries: Sequence[str], k: int, mode: str, min_score: float | None) ->
     if mode not in MODES:
         raise InvalidInput(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise InvalidInput(f"k must be a whole number of at least 1, got {k!r}")
+        raise InvalidInput(f"k must be a whole number of at least 1, got {shown(k)}")
     if isinstance(queries, str):
         raise InvalidInput("queries must be a list of texts, got one text; wrap it in a list")
+    if not isinstance(queries, Sequence | np.ndarray):
+        raise InvalidInput(f"queries must be a list of texts, got {type(queries).__name__}")
     if not len(queries):
         raise InvalidInput("queries is empty; give at least one")
     for index, query in enumerate(queries):
@@ -28,8 +37,22 @@ def check(queries: Sequence[str], k: int, mode: str, min_score: float | None) ->
             raise InvalidInput(f"queries[{index}] must be text, got {type(query).__name__}")
         if not query.strip():
             raise InvalidInput(f"queries[{index}] is blank; give words to search for")
-    if min_score is not None and (isinstance(min_score, bool) or not math.isfinite(min_score)):
-        raise InvalidInput(f"min_score must be a finite number or None, got {min_score!r}")
+        bad = _IN_NO_TEXT.search(query)
+        if bad is not None:
+            raise InvalidInput(
+                f"queries[{index}] holds {bad[0]!r} at character {bad.start()}, which no stored "
+                "text has; take it out"
+            )
+    if min_score is not None and not is_number(min_score):
+        raise InvalidInput(f"min_score must be a finite number or None, got {shown(min_score)}")
+
+
+def check_options(fusion: object, mmr: object, quota: object, exploration: object) -> None:
+    """Refuse what is not of the class that it should be."""
+    instance("fusion", fusion, Fusion, "Fusion('zscore', weight=0.5)")
+    instance("mmr", mmr, Mmr, "Mmr(weight=0.7)")
+    instance("quota", quota, Quota, "Quota(positive=4, negative=4)")
+    instance("exploration", exploration, Exploration, "Exploration('softmax', temperature=0.5)")
 
 
 def check_as_of(as_of: int | None) -> None:

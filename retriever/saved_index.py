@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,8 @@ def write(
         rows_sha256=hashlib.sha256(rows).hexdigest(),
         arrays_sha256=hashlib.sha256(packed.getbuffer()).hexdigest(),
     )
+    if folder.is_symlink():
+        raise FileExistsError(f"{folder} is a symbolic link; delete it, and what it points to")
     with folder_written_atomically(folder) as fresh:
         (fresh / INDEX_FILE).write_bytes(data)
         (fresh / ROWS_FILE).write_bytes(rows)
@@ -111,12 +113,12 @@ def read(folder: Path, block: Block, key: str | None, storage: str, space: str) 
         space: which vectors it should hold.
 
     Raises:
-        ValueError: the first point in which it does not match; other errors that reading raises
-            (OSError, KeyError, TypeError, RuntimeError) mean damage as well.
+        ValueError: the first point in which it does not match; errors of any other kind mean
+            damage as well.
     """
     faiss = faiss_module()
 
-    stamp = Stamp(**json.loads((folder / STAMP_FILE).read_text(encoding="utf-8")))
+    stamp = _stamp(folder)
     wanted = {
         "format": FORMAT,
         "bank": block.bank,
@@ -130,19 +132,50 @@ def read(folder: Path, block: Block, key: str | None, storage: str, space: str) 
             raise ValueError(f"its {name} is {getattr(stamp, name)!r}, not {ours!r}")
     if stamp.version > block.version:
         raise ValueError(f"it is of version {stamp.version}, the bank is at {block.version}")
-    if not 0 < stamp.count <= len(block.ids):
+    if stamp.count > len(block.ids):
         raise ValueError(f"it holds {stamp.count} cases, the bank {len(block.ids)}")
     # Before FAISS parses a byte: its reader is not made for damaged files.
     data = _unchanged(folder / INDEX_FILE, stamp.sha256)
-    rows = _unchanged(folder / ROWS_FILE, stamp.rows_sha256)
     packed = _unchanged(folder / ARRAYS_FILE, stamp.arrays_sha256)
-    ids, stamps = np.frombuffer(rows, "<i8").astype(np.int64).reshape(2, stamp.count)
-    contents = Contents(stamp.bank, stamp.namespace, stamp.version, key, ids, stamps)
+    contents = _contents(folder, stamp)
     index = faiss.deserialize_index(np.frombuffer(data, dtype=np.uint8))
     with np.load(io.BytesIO(packed), allow_pickle=False) as loaded:
         arrays = {name: loaded[name] for name in loaded.files}
     form = Form(stamp.kind, stamp.storage, stamp.space, stamp.trained_at)
     return Saved(contents, form, index, arrays, _compared(contents, block))
+
+
+def contents_of(folder: Path) -> Contents:
+    """Which rows a saved index holds, without reading their vectors.
+
+    Raises:
+        Exception: of any kind, where it is damaged.
+    """
+    return _contents(folder, _stamp(folder))
+
+
+def _contents(folder: Path, stamp: Stamp) -> Contents:
+    rows = _unchanged(folder / ROWS_FILE, stamp.rows_sha256)
+    ids, stamps = np.frombuffer(rows, "<i8").astype(np.int64).reshape(2, stamp.count)
+    key = stamp.embedder or None
+    return Contents(stamp.bank, stamp.namespace, stamp.version, key, ids, stamps)
+
+
+def _stamp(folder: Path) -> Stamp:
+    if folder.is_symlink() or not folder.is_dir():
+        raise ValueError("it is no folder, or a symbolic link, which is not followed")
+    given = json.loads((folder / STAMP_FILE).read_text(encoding="utf-8"))
+    stamp = Stamp(**given)
+    for known in fields(Stamp):
+        value = getattr(stamp, known.name)
+        # Annotations are strings here; a truth value is an int to Python.
+        if type(value).__name__ != known.type:
+            raise ValueError(f"its {known.name} is {value!r}, not of type {known.type}")
+    if stamp.count < 1:
+        raise ValueError(f"it holds {stamp.count} cases")
+    if not 1 <= stamp.trained_at <= stamp.count:
+        raise ValueError(f"it was trained at {stamp.trained_at} of its {stamp.count} rows")
+    return stamp
 
 
 def _unchanged(path: Path, digest: str) -> bytes:

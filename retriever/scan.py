@@ -12,7 +12,6 @@ import functools
 import importlib.util
 import logging
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -24,66 +23,14 @@ from retriever.kernels import reference
 from retriever.kernels.numpy_scan import NumpyScanner
 from retriever.kernels.reference import Doubles
 from retriever.kernels.rescoring import Best as Best
-from retriever.types import Block, Bools, Floats
+from retriever.kernels.scanner import Scanner as Scanner
+from retriever.types import Floats
 from retriever.vectors import Vectors, block_rows
 
 #: How the scan reads the vectors: as the bank holds them, or a copy of its own in fewer bits.
 STORAGES = ("bank", "float16", "bfloat16", "int8")
 
 log = logging.getLogger(__name__)
-
-
-class Scanner(Protocol):
-    """Scores every case of a block. Safe for threads."""
-
-    def top_k(
-        self,
-        block: Block,
-        head: Head,
-        queries: Floats,
-        eligible: Bools,
-        k: int,
-        *,
-        rising: bool = True,
-    ) -> list[Best]:
-        """The k best eligible rows for each query: (Q, D + R) -> Q pairs of (<=k,) arrays.
-
-        Args:
-            block: whose projections are scored; row i of everything is row i of the block.
-            head: the head.
-            queries: their vectors, as the head reads them.
-            eligible: (N,) the rows that may be found, a part of the live ones.
-            k: how many, at most; fewer eligible rows give fewer.
-            rising: False takes the lowest logits first (a calibration that falls with the logit).
-
-        Raises:
-            InvalidInput: k below 1, or widths that do not fit the head.
-            NonFiniteScore: an eligible row's logit is NaN or infinite; query and case are named.
-        """
-        ...
-
-    def logits(self, block: Block, head: Head, queries: Floats) -> Floats:
-        """Every row's logit: (Q, D + R) -> (Q, N) float32; what stands in dead rows is undefined.
-
-        Rounded as the kernel rounds: for statistics over a whole bank, not for the last digit.
-        """
-        ...
-
-    def drop(self, namespace: str) -> None:
-        """Forget every copy of a namespace's vectors; scans read the bank until `accept`."""
-        ...
-
-    def accept(self, namespace: str, version: int) -> None:
-        """Copies may be made again, of this version and later ones."""
-        ...
-
-    def warm_up(self, head: Head) -> None:
-        """Compile or load what a first request with this head would wait for."""
-        ...
-
-    def describe(self) -> str:
-        """Kernel, storage, device and threads, in words."""
-        ...
 
 
 def open_scanner(
@@ -162,7 +109,7 @@ def pair_logits(head: Head, cases: Floats, queries: Floats) -> Doubles:
 def _torch_scanner(device: Device, storage: str) -> Scanner:
     from retriever.kernels.torch_scan import TorchScanner
 
-    return TorchScanner(device, storage)
+    return TorchScanner(device, storage, on_cpu=functools.partial(open_scanner, "cpu"))
 
 
 def _cpu_scanner(storage: str, threads: int) -> Scanner:

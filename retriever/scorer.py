@@ -80,14 +80,18 @@ def load(
             GPU, fp32 elsewhere. Vectors of different precisions do not mix: `Scorer.fingerprint`
             tells them apart, and a bank embeds its cases anew.
         threads: of the ONNX engine on one call; by default the physical cores granted.
-        gpu_memory_bytes: the most that ONNX Runtime's memory pool on a GPU may take.
+        gpu_memory_bytes: the most that ONNX Runtime's memory pool on a GPU may take; of no effect
+            where the engine computes on a CPU.
         batch_tokens: padded tokens of one engine call; bounds memory. CPUs take smaller batches,
             with which they are faster.
 
     Raises:
         ArtifactNotFound, ArtifactForeign, ArtifactCorrupt: see `retriever.artifact`.
+        ArtifactError: this user may not read a file; or one of the above.
         DeviceUnavailable: CUDA was named and cannot be used; there is no silent fall-back.
-        InvalidInput: an engine, a precision or a number that does not exist.
+        InvalidInput: an engine, a precision or a number that does not exist, or an option that
+            the engine does not take.
+        RetrieverError: the runtime of the engine is not installed; or one of the above.
     """
     folder = Path(path)
     manifest = read_manifest(folder, kind=RETRIEVER)

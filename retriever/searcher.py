@@ -16,7 +16,7 @@ from typing import Any
 from retriever.embedders import QueryEncoder
 from retriever.errors import BankChanging, IndexUnavailable, InvalidInput, NonFiniteScore
 from retriever.index import CandidateIndex, CosineIndex
-from retriever.kept_indexes import KeptIndexes, delete_saved
+from retriever.kept_indexes import KeptIndexes
 from retriever.modes.cosine import Cosine
 from retriever.modes.exact import Ann, Exact, QueryScorer
 from retriever.modes.hybrid import Hybrid
@@ -27,7 +27,8 @@ from retriever.ranking.choosing import Wanted, answered
 from retriever.ranking.diversity import Mmr, Quota
 from retriever.ranking.exploration import Exploration
 from retriever.ranking.fusion import Fusion
-from retriever.request import MODES, check, check_as_of, valid_rows
+from retriever.request import MODES, check, check_as_of, check_options, valid_rows
+from retriever.saved_copies import ANN, COSINE, SavedCopies
 from retriever.scan import Scanner, open_scanner
 from retriever.tiers.settings import IndexSettings
 from retriever.types import Block, CaseSource, Floats, Hit, Ids, Lexical
@@ -36,9 +37,6 @@ __all__ = ["MODES", "Answer", "Exploration", "Fusion", "Mmr", "Quota", "Searcher
 
 #: How often a filter is tried again on a newer block before a search gives up.
 _ATTEMPTS = 20
-
-#: What the names of saved indexes begin with.
-_COSINE, _ANN = "", "ann-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,8 @@ class Searcher:
         if cached_queries < 0:
             raise InvalidInput(f"cached_queries = {cached_queries}: at least 0")
         settings = index or IndexSettings()
-        self._source, self._index_dir = source, index_dir
+        self._source = source
+        self._saved = None if index_dir is None else SavedCopies(index_dir)
         self._calibration = None if scorer is None else scorer.calibration
         self._head = None if scorer is None else scorer.head
         self._scanner: Scanner | None = None
@@ -102,7 +101,7 @@ class Searcher:
             self._dense["exact"] = Exact(scorer, self._scanner)
             if importlib.util.find_spec("faiss") is not None:
                 self._likely = KeptIndexes(
-                    lambda: CandidateIndex(head, settings), index_dir, _ANN, source.block
+                    lambda: CandidateIndex(head, settings), index_dir, ANN, source.block
                 )
                 self._modes["ann"] = Ann(
                     scorer, self._scanner, self._candidates, settings.candidates
@@ -113,7 +112,7 @@ class Searcher:
                 encoder = CachedEncoder(encoder, cached_queries)
                 self._caches.append(encoder)
             self._nearest = KeptIndexes(
-                lambda: CosineIndex(settings), index_dir, _COSINE, source.block
+                lambda: CosineIndex(settings), index_dir, COSINE, source.block
             )
             self._dense["cosine"] = Cosine(encoder, self._similar)
         self._modes.update(self._dense)
@@ -206,12 +205,18 @@ class Searcher:
         """As `search`, with the version of the bank that was read."""
         check(queries, k, mode, min_score)
         check_as_of(as_of)
+        check_options(fusion, mmr, quota, exploration)
         if fusion is not None and mode != "hybrid":
             raise InvalidInput(f"fusion is of mode='hybrid', got mode={mode!r}; leave it out")
         ranking = self._mode(mode, fusion)
         scope = self._scope(namespace, as_of, where)
-        wanted = Wanted(int(k), min_score, mmr, quota, exploration)
-        hits = answered(ranking, scope, queries, wanted, self._calibration)
+        least = None if min_score is None else float(min_score)
+        wanted = Wanted(int(k), least, mmr, quota, exploration)
+        try:
+            hits = answered(ranking, scope, queries, wanted, self._calibration)
+        finally:
+            # After it, so that a saved index is taken over and mended rather than made anew.
+            self._notice(scope.block)
         return Answer(hits, scope.block.version)
 
     def warm_up(self) -> None:
@@ -239,18 +244,27 @@ class Searcher:
             cache.clear()
         if self._scanner is not None:
             self._scanner.drop(namespace)
-        # Each before its files: what is dropped is saved no more.
+        # Before their files: what is dropped is saved no more.
         kept = [indexes for indexes in (self._nearest, self._likely) if indexes is not None]
         for indexes in kept:
             indexes.drop(namespace)
-        if self._index_dir is not None:
-            for prefix in (_COSINE, _ANN):  # also those of a run that had other models
-                delete_saved(self._index_dir, prefix, namespace)
-        version = self._source.block(namespace).version
-        for indexes in kept:
-            indexes.accept(namespace, version)
-        if self._scanner is not None:
-            self._scanner.accept(namespace, version)
+        try:
+            if self._saved is not None:  # also those of a run that had other models
+                self._saved.delete(namespace)
+        finally:
+            version = self._source.block(namespace).version
+            for indexes in kept:
+                indexes.accept(namespace, version)
+            if self._scanner is not None:
+                self._scanner.accept(namespace, version)
+
+    def _notice(self, block: Block) -> None:
+        """Have indexes let go of what another process purged, whatever mode was searched."""
+        for kept in (self._nearest, self._likely):
+            if kept is not None:
+                kept.notice(block)
+        if self._saved is not None:
+            self._saved.notice(block)
 
     def _mode(self, name: str, fusion: Fusion | None) -> Mode:
         if name == "hybrid":
@@ -291,11 +305,11 @@ class Searcher:
         return found
 
     def _candidates(
-        self, block: Block, queries: Floats, count: int, eligible: Any
+        self, block: Block, queries: Floats, count: int, eligible: Any, *, rising: bool
     ) -> list[Ids | None]:
         assert self._likely is not None
         index = self._likely.of(block)
-        found = index.candidates(block, queries, count, eligible)
+        found = index.candidates(block, queries, count, eligible, rising=rising)
         self._likely.keep(block, index)
         return found
 

@@ -199,3 +199,7 @@ class Lexical(Protocol):
     ) -> Sequence[tuple[int, float]]:
         """The k best cases by their words, as (id, score), best first; only those that match."""
         ...
+
+    def text_scores(self, query: str, ids: Sequence[int], *, namespace: str) -> Mapping[int, float]:
+        """The score that `search_text` has for each of some cases, by id; only those that match."""
+        ...

@@ -45,6 +45,17 @@ def scanned(block: Block, queries: Floats, eligible: Bools) -> Floats:
     return cosines
 
 
+def sound_units(block: Block, rows: Ids) -> tuple[Floats, Bools]:
+    """As `units`, with zeros for what is no number, and which rows are none of that: (C,)."""
+    assert block.embeddings is not None
+    vectors = taken(block.embeddings, rows)
+    # One broken value, and only that, breaks the sum: it is taken in float64.
+    with np.errstate(invalid="ignore"):
+        sound = np.isfinite(vectors.sum(axis=1, dtype=np.float64))
+    vectors[~sound] = 0
+    return normalised(vectors, block.ids[rows]), sound
+
+
 def normalised(vectors: Floats, ids: Ids | None) -> Floats:
     """(N, E) -> (N, E) of length one; a zero vector stays zero, its cosine to anything is 0.
 

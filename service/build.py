@@ -9,6 +9,7 @@ from pathlib import Path
 
 import retriever
 from memory import BankConfig, CaseBank
+from retriever.artifact import short_name
 from retriever.embedders import CaseProjector, QueryEmbedder
 from retriever.searcher import Searcher
 from service.config import BankSection, ServeConfig
@@ -28,7 +29,7 @@ def built(config: ServeConfig) -> Iterator[ServiceState]:
         precision=config.precision,
         threads=config.engine_threads,
     )
-    log.info("scorer %s on %s, %s", scorer.fingerprint[:12], scorer.provider, scorer.precision)
+    log.info("scorer %s on %s", short_name(scorer.fingerprint), scorer.provider)
     encoder = None
     if config.cosine_encoder is not None:
         encoder = retriever.load_encoder(

@@ -42,8 +42,7 @@ def search(body: SearchBody, state: State) -> Response:
     answer = state.searcher.answer(
         queries, body.k, namespace=body.namespace, mode=body.mode, min_score=body.min_score
     )
-    cases = _cases_of(answer.hits, state, body.namespace) if body.return_cases else {}
-    results = [[_result(hit, cases) for hit in hits] for hits in answer.hits]
+    results = _results(answer.hits, state, body)
     found = Found(
         results=results if body.query is None else results[0],
         mode=body.mode,
@@ -98,19 +97,30 @@ def get_case(
     return _json(_stored(case))
 
 
-def _cases_of(hits: list[list[Hit]], state: ServiceState, namespace: str) -> dict[int, StoredCase]:
+def _results(hits: list[list[Hit]], state: ServiceState, body: SearchBody) -> list[list[Result]]:
+    if not body.return_cases:
+        return [[_result(hit, hit.rank) for hit in found] for found in hits]
     ids = sorted({hit.id for found in hits for hit in found})
-    return {case.id: _stored(case) for case in state.bank.get(ids, namespace=namespace)}
+    known = state.bank.known(ids, namespace=body.namespace)
+    cases = {id_: _stored(case) for id_, case in known.items()}
+    # What was forgotten after it was found is not shown, and the ranks close up.
+    return [
+        [
+            _result(hit, rank, cases[hit.id])
+            for rank, hit in enumerate((hit for hit in found if hit.id in cases), start=1)
+        ]
+        for found in hits
+    ]
 
 
-def _result(hit: Hit, cases: dict[int, StoredCase]) -> Result:
+def _result(hit: Hit, rank: int, case: StoredCase | None = None) -> Result:
     return Result(
         case_id=hit.id,
-        rank=hit.rank,
+        rank=rank,
         score=hit.score,
         logit=hit.logit,
         probability=hit.probability,
-        case=cases.get(hit.id),
+        case=case,
     )
 
 

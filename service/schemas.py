@@ -33,11 +33,21 @@ def _words(text: str) -> str:
     return text
 
 
+def _searched(text: str) -> str:
+    if "\0" in text:
+        raise PydanticCustomError(
+            "not_searchable", "holds NUL, which no stored text has; take it out"
+        )
+    return text
+
+
 def _listed(given: Any) -> Any:
     return [given] if isinstance(given, str) else given
 
 
 Text = Annotated[str, AfterValidator(_words)]
+#: What a search looks for.
+Wanted = Annotated[Text, AfterValidator(_searched)]
 Texts = Annotated[list[Text], Field(min_length=1)]
 #: One text or several, as other services take them; always a list here.
 OneOrMore = Annotated[Texts, BeforeValidator(_listed, json_schema_input_type=str | list[str])]
@@ -141,8 +151,8 @@ ScoreBody = Annotated[
 class SearchBody(Native):
     """A search: one `query`, or several `queries`."""
 
-    query: Text | None = None
-    queries: Texts | None = None
+    query: Wanted | None = None
+    queries: Annotated[list[Wanted], Field(min_length=1)] | None = None
     k: Annotated[int, Field(ge=1)] = 8
     namespace: str = "default"
     mode: Literal["exact", "cosine", "ann", "lexical", "hybrid"] = "exact"

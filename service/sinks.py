@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from memory import Gone
-from retriever.artifact import Manifest, held_in_training
+from retriever.artifact import Manifest, held_in_training, short_name
 from retriever.searcher import Searcher
 from retriever.text import record_text
 
@@ -31,7 +31,7 @@ class ArtifactWitness:
     """A trained retriever: whether its training log held a case can be told, not undone."""
 
     def __init__(self, folder: Path, manifest: Manifest, fingerprint: str) -> None:
-        self.name = f"artifact {fingerprint[:12]}"
+        self.name = f"artifact {short_name(fingerprint)}"
         self._folder, self._manifest = folder, manifest
 
     def holds(self, gone: Gone) -> bool:

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from memory import CaseBank
+from retriever.artifact import short_name
 from retriever.scorer import Scorer, TextEncoder
 from retriever.searcher import Searcher
 from service.config import LimitsConfig
@@ -28,8 +29,8 @@ class ServiceState:
 
     @property
     def model_name(self) -> str:
-        """A name for the `model` field of answers; changes with the artifact."""
-        return f"precedent-{self.scorer.fingerprint[:12]}"
+        """A name for the `model` field of answers; changes with the artifact and the precision."""
+        return f"precedent-{short_name(self.scorer.fingerprint)}"
 
     def close(self) -> None:
         """Keep what is worth keeping, and close the bank."""

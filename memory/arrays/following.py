@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Select, and_, select
 from memory.arrays.feed import UNKNOWN_TIME, Batch, Changes, Columns
 from memory.case import KINDS
 from memory.schema import case_vectors, cases, removals, vectors
-from memory.storage.namespaces import namespace_state
+from memory.storage.namespaces import namespace_state, newest_version
 from memory.storage.store import Store
 from memory.storage.vectors import STORED, Shelf
 from memory.types import Array, Embedder, Times
@@ -34,9 +34,7 @@ class DatabaseFeed:
 
     def version(self, namespace: str) -> int | None:
         """The last change of a namespace, None where there is none of that name."""
-        with self._store.read() as connection:
-            state = namespace_state(connection, self._store.keys, namespace)
-        return None if state is None else state.version
+        return newest_version(self._store, namespace)
 
     @contextmanager
     def changes(

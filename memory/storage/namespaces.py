@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from memory.keys import Keys
 from memory.schema import change_sequence, namespaces
+from memory.storage.store import Store
 from memory.text import lexical
+
+_STATE = select(namespaces.c.id, namespaces.c.version, namespaces.c.created_seq).where(
+    namespaces.c.name_key == bindparam("key")
+)
 
 
 class NamespaceState(NamedTuple):
@@ -26,12 +31,20 @@ def namespace_key(keys: Keys, name: str) -> bytes:
 
 def namespace_state(connection: Connection, keys: Keys, name: str) -> NamespaceState | None:
     """Id and version of a namespace, or None where there is none of that name."""
-    row = connection.execute(
-        select(namespaces.c.id, namespaces.c.version, namespaces.c.created_seq).where(
-            namespaces.c.name_key == namespace_key(keys, name)
-        )
-    ).one_or_none()
+    row = connection.execute(_STATE, {"key": namespace_key(keys, name)}).one_or_none()
     return None if row is None else NamespaceState(row.id, row.version, row.created_seq)
+
+
+def newest_version(store: Store, name: str) -> int | None:
+    """The version of a namespace, outside any transaction; None where there is none of that name.
+
+    Every search asks for it.
+    """
+    row = store.first_row(
+        "SELECT version FROM namespaces WHERE name_key = :key",
+        {"key": namespace_key(store.keys, name)},
+    )
+    return None if row is None else int(row[0])
 
 
 def namespace_names(connection: Connection) -> list[str]:

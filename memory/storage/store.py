@@ -101,6 +101,12 @@ class Store:
         with self.database.translated(), engine.connect() as connection, connection.begin():
             yield connection
 
+    def first_row(self, statement: str, values: Mapping[str, Any]) -> Sequence[Any] | None:
+        """The first row of one statement, read as `read` would, at a tenth of what that takes."""
+        self._usable()
+        with self.database.translated():
+            return self.database.first_row(statement, values)
+
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that may write; it is on disk when the block ends without an error."""

@@ -29,7 +29,7 @@ from sqlalchemy import (
     true,
 )
 
-from memory.checks import checked_text
+from memory.checks import checked_query
 from memory.errors import BankUnavailable
 from memory.schema import cases, meta, texts
 from memory.text.lexical_postgres import PostgresIndex
@@ -47,6 +47,7 @@ __all__ = [
     "drop",
     "holding",
     "remove",
+    "scores",
     "search",
     "word_list",
 ]
@@ -55,6 +56,8 @@ __all__ = [
 SECRET = "lexical_secret"
 #: How often a word is counted to find the rare ones: beyond, it is common.
 _COMMON = 20_000
+#: As many cases are scored at a time; either engine takes more values.
+_AT_ONCE = 10_000
 #: With trigrams, as many cases are looked at for the share of a text's words that they hold.
 _BEST = 5_000
 
@@ -73,7 +76,10 @@ class Index(Protocol):
     def tidy(self) -> None: ...
 
     def scored(
-        self, terms: Sequence[Phrase], among: Sequence[Phrase]
+        self,
+        terms: Sequence[Phrase],
+        among: Sequence[Phrase],
+        rows: Sequence[int] | None = None,
     ) -> Select[tuple[int, float]]: ...
 
     def holders(self, groups: Groups) -> Select[tuple[int]]: ...
@@ -159,7 +165,7 @@ def search(
         condition: on the table `cases`; further filters.
         invalidated: also cases that are kept only for history.
     """
-    checked_text("query", query, empty=True)
+    checked_query(query)
     terms = _cutter(connection, namespace_id, style).ranked(query)
     if not terms or k < 1:
         return []
@@ -172,6 +178,31 @@ def search(
         if len(found) == k:
             return found
     return _best(connection, namespace_id, terms, terms, k, where)
+
+
+def scores(
+    connection: Connection, namespace_id: int, query: str, ids: Sequence[int], style: str
+) -> dict[int, float]:
+    """What `search` gives some cases for a query, by case id; those that do not match are left out.
+
+    Cases kept for history have no score. Where `search` only looked at what has the query's rarer
+    words, its BM25 is higher than this by about a millionth.
+    """
+    terms = _cutter(connection, namespace_id, style).ranked(query)
+    found: dict[int, float] = {}
+    if not terms:
+        return found
+    index = _index(connection, namespace_id)
+    for first in range(0, len(ids), _AT_ONCE):
+        wanted = ids[first : first + _AT_ONCE]
+        live = and_(cases.c.id == texts.c.case_id, cases.c.invalidated_at.is_(None))
+        asked = select(texts.c.id, texts.c.case_id).join(cases, live)
+        asked = asked.where(texts.c.case_id.in_(wanted), cases.c.namespace_id == namespace_id)
+        owners = {int(row[0]): int(row[1]) for row in connection.execute(asked)}
+        if owners:
+            scored = index.scored(terms, terms, list(owners))
+            found |= {owners[row[0]]: float(row[1]) for row in connection.execute(scored)}
+    return found
 
 
 def holding(connection: Connection, namespace_id: int, string: str, style: str) -> list[int] | None:

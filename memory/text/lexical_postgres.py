@@ -110,15 +110,21 @@ class PostgresIndex:
     def tidy(self) -> None:
         """Nothing: a VACUUM does."""
 
-    def scored(self, terms: Sequence[Phrase], among: Sequence[Phrase]) -> Select[tuple[int, float]]:
+    def scored(
+        self,
+        terms: Sequence[Phrase],
+        among: Sequence[Phrase],
+        rows: Sequence[int] | None = None,
+    ) -> Select[tuple[int, float]]:
         """The rows that have any of the terms `among`, as (text_id, score): the larger, the better.
 
-        All terms count for the score.
+        All terms count for the score. With `rows`, only of these text rows.
         """
         column = _WORDS.c[terms[0].where]
         rank = func.ts_rank(column, _any_of(terms)).label("score")
         matches = column.op("@@")(_any_of(among))
-        return select(_WORDS.c.text_id, rank).where(self._mine, matches)
+        mine = self._mine if rows is None else self._mine & _WORDS.c.text_id.in_(rows)
+        return select(_WORDS.c.text_id, rank).where(mine, matches)
 
     def holders(self, groups: Groups) -> Select[tuple[int]]:
         """The rows in which every group may hold, as (text_id)."""

@@ -55,10 +55,15 @@ class SqliteIndex:
             sql(f"INSERT INTO {self._name} ({self._name}) VALUES ('optimize')")
         )
 
-    def scored(self, terms: Sequence[Phrase], among: Sequence[Phrase]) -> Select[tuple[int, float]]:
+    def scored(
+        self,
+        terms: Sequence[Phrase],
+        among: Sequence[Phrase],
+        rows: Sequence[int] | None = None,
+    ) -> Select[tuple[int, float]]:
         """The rows that have any of the terms `among`, as (text_id, score): the larger, the better.
 
-        All terms count for the score.
+        All terms count for the score. With `rows`, only of these text rows.
         """
         groups = [list(among)]
         if len(terms) > len(among):
@@ -66,7 +71,11 @@ class SqliteIndex:
             others = [term for term in terms if term not in among]
             groups.append([*others, Phrase("marks", (_EVERY,))])
         # The smaller, the better, says FTS5 of its bm25().
-        return self._matching(groups, -func.bm25(literal_column(self._name)))
+        found = self._matching(groups, -func.bm25(literal_column(self._name)))
+        if rows is None:
+            return found
+        # The plus keeps SQLite from asking the index once a row, each time for all its statistics.
+        return found.where(literal_column(f"+{self._name}.rowid").in_(rows))
 
     def holders(self, groups: Groups) -> Select[tuple[int]]:
         """The rows in which every group holds, as (text_id)."""

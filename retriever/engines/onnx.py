@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from retriever.artifact import ENCODER_INT8, ENCODER_ONNX
 from retriever.cores import granted_cores
 from retriever.device import Device
+from retriever.encoding import whole_number
 from retriever.engines.binding import cuda_options, run_bound
-from retriever.errors import ArtifactNotFound, DeviceUnavailable, InvalidInput, RetrieverError
+from retriever.engines.runtime import import_runtime
+from retriever.errors import ArtifactNotFound, DeviceUnavailable, InvalidInput
 from retriever.types import Floats
 
 log = logging.getLogger(__name__)
@@ -105,11 +107,11 @@ def open_session(
     Raises:
         DeviceUnavailable: CUDA was named and ONNX Runtime cannot use it. (ONNX Runtime itself
             would fall back to the CPU without an error.)
-        InvalidInput: `threads` below 1.
+        InvalidInput: `threads` is no whole number of at least 1.
     """
-    if threads is not None and threads < 1:
-        raise InvalidInput(f"threads = {threads}: at least 1, or None for the cores granted")
-    runtime = _import_runtime()
+    if threads is not None:
+        whole_number("threads", threads, "or None for the cores granted")
+    runtime = import_runtime()
     if device.kind == "cpu":
         return _session(runtime, path, [CPU], threads)
     if CUDA in runtime.get_available_providers():
@@ -172,13 +174,3 @@ def _missing(path: Path, precision: str) -> str:
         f"{path} does not exist: this artifact was exported without ONNX; load it with "
         "engine='torch', or train with export.onnx=true"
     )
-
-
-def _import_runtime() -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise RetrieverError(
-            "the ONNX engine needs onnxruntime; install precedent-memory[cpu] or [gpu]"
-        ) from error
-    return onnxruntime

@@ -8,8 +8,9 @@ Arguments that many functions share:
 
     kind, rest   empty arrays whose types say how the hidden part of a row, and what follows it, are
                  stored; see `tiles.tile`
-    span         (first row, end, address of the first row's hidden part, bytes from row to row, the
-                 same two of what follows the hidden part)
+    spans        (S, 6) of consecutive rows: the first and the end, the address of the first row's
+                 hidden part and the bytes from row to row, the same two of what follows it
+    span         one of them, as a tuple
     steps        (vectors, last) of the hidden part, then of what follows it; see `plan.Part`
     places       (4, T) int64, of the tile's rows: number, address, address of what follows the
                  hidden part, address of the row as float32
@@ -20,6 +21,7 @@ Arguments that many functions share:
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +32,8 @@ import numpy as np
 
 from retriever.kernels import tiles
 from retriever.kernels.tiles import LONE_ROWS, QUERIES, ROWS, Tile, either, one_value, tile
+
+log = logging.getLogger(__name__)
 
 _lone: Any = tile(Tile(LONE_ROWS, 1, norm=True, fetch=8))
 _linear: Any = tile(Tile(LONE_ROWS, 1, relu=False, norm=True))
@@ -43,12 +47,88 @@ AHEAD = 1 << 14
 _TILES = zlib.crc32(Path(tiles.__file__).read_bytes())
 
 
+class _Kept:
+    """Numba's cache of one function on disk, whose failures cost time, not the scan."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    def load_overload(self, *given: Any) -> Any:
+        """The compiled code, or None where it has to be made."""
+        try:
+            return self._cache.load_overload(*given)
+        except Exception as error:  # a damaged file unpickles to anything
+            self._warn("read", error)
+            return None
+
+    def save_overload(self, *given: Any) -> None:
+        """Keep compiled code, if that can be done."""
+        try:
+            self._cache.save_overload(*given)
+        except Exception as error:  # a full disk, or a damaged file beside it
+            self._warn("written", error)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        log.warning(
+            "compiled code in %s could not be %s (%s: %s), so it is compiled in every process; "
+            "make room there, or delete the folder's .nbi and .nbc files",
+            *(self._cache.cache_path, what, type(error).__name__, error),
+        )
+
+
 def _compiled(function: Callable[..., Any]) -> Any:
     function.__qualname__ = f"{function.__qualname__}_{_TILES:08x}"
     try:
-        return numba.njit(nogil=True, cache=True)(function)
+        made: Any = numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # no folder to keep it in: a read-only installation, and no home
         return numba.njit(nogil=True)(function)
+    made._cache = _Kept(made._cache)
+    return made
+
+
+@_compiled
+def planned(
+    weight, queries, offset, bias, sign, gamma, lost, full, last, rest_full, rest_last,
+    beside, factors, limits,
+):  # fmt: skip
+    """What `plan` promises, all of it before it is rounded to float32.
+
+    Args: weight (D,) and queries (Q, D + R), float64; `sign` 1 or -1; for the hidden part and what
+    follows it, how many columns stand in vectors before the last, and where that begins. Filled
+    are, zeros as they come: `beside` (1 + Q', ...) with the weight and the queries' shifts,
+    `factors` (Q', ...), `limits` (4, Q) with slope, reach, fixed (as `rescoring.bound` has them,
+    which gives the reasons) and constant.
+    """
+    hidden, rank = len(weight), queries.shape[1] - len(weight)
+    norm = 0.0
+    for d in range(hidden):
+        beside[0, d if d < full else d + full - last] = sign * weight[d]
+        norm += weight[d] * weight[d]
+    for q in range(len(queries)):
+        constant, moved, linear = 0.0, 0.0, 1.0 if bias else 0.0
+        for d in range(hidden):
+            beside[1 + q, d if d < full else d + full - last] = -queries[q, d]
+            constant += queries[q, d] * weight[d]
+            moved += abs(queries[q, d] * weight[d])
+        for column in range(bias + rank):
+            value = 1.0
+            if column >= bias:
+                value = queries[q, hidden + column - bias]
+                linear += value * value
+            place = column if column < rest_full else column + rest_full - rest_last
+            factors[q, place] = sign * value
+        reach = np.sqrt(norm + linear)
+        limits[0, q], limits[1, q] = gamma * reach, reach
+        limits[2, q] = gamma * (2 * moved + abs(offset) + 1e-17 * reach) + lost * (1 + reach)
+        limits[3, q] = sign * (constant + offset)
+
+
+@_compiled
+def _span(spans, at):
+    return spans[at, 0], spans[at, 1], spans[at, 2], spans[at, 3], spans[at, 4], spans[at, 5]
 
 
 @_compiled
@@ -154,97 +234,116 @@ def _push(scores, rows, count, score, row):
 
 
 @_compiled
+def _keep(
+    count, constant, slope, reach, fixed, collect, best, rows, counts, floors, places, lines, sums
+):
+    """Of a tile that is scored, the rows that may be among the best; see `scan`."""
+    upper, norms, drift = lines[4], lines[1], lines[3]
+    for r in range(count):
+        norms[r] = np.sqrt(norms[r])
+    for q in range(len(constant)):
+        floor, c, g, e, f = floors[q], constant[q], slope[q], reach[q], fixed[q]
+        near = 0
+        for r in range(count):
+            most = sums[q, r] + c + (g * norms[r] + e * drift[r] + f)
+            upper[r] = most
+            near += 0 if (most < floor and most > -np.inf) else 1
+        if not near:
+            continue
+        for r in range(count):
+            most = upper[r]
+            if most < floors[q] and most > -np.inf:
+                continue
+            if not abs(most) < np.inf:
+                most = np.float32(np.inf)
+            if collect:
+                best[q, counts[q]], rows[q, counts[q]] = most, places[0, r]
+                counts[q] += 1
+            else:
+                counts[q] = _push(best[q], rows[q], counts[q], most, places[0, r])
+                if counts[q] == best.shape[1]:
+                    floors[q] = best[q, 0]
+
+
+@_compiled
 def scan(
-    kind, rest, mask, span, scales, drifts, steps, weight, shifts, factors,
+    kind, rest, mask, spans, scales, drifts, steps, weight, shifts, factors,
     constant, slope, reach, fixed, collect, best, rows, counts, floors, places, lines, sums,
 ):  # fmt: skip
-    """Keep the rows of a span that may be among the best: into (Q, M) `best` and `rows`.
+    """Keep the rows of some spans that may be among the best: into (Q, M) `best` and `rows`.
 
     Ranked by the most that a row may score, its bound added; a row whose bound is no number is
     first of all. Without `collect`, the M best of all calls stay and (Q,) `floors` follow; with it,
     every row that may reach the floor is appended.
     """
-    queries = len(constant)
-    row = span[0]
-    upper, norms, drift = lines[4], lines[1], lines[3]
-    while row < span[1]:
-        count, row = _gathered(mask, row, span, scales, drifts, places, lines)
-        if not count:
-            break
-        _score(
-            kind, rest, count, span, steps, weight, shifts, factors, queries, places, lines, sums
-        )
-        for r in range(count):
-            norms[r] = np.sqrt(norms[r])
-        for q in range(queries):
-            floor, c, g, e, f = floors[q], constant[q], slope[q], reach[q], fixed[q]
-            near = 0
-            for r in range(count):
-                most = sums[q, r] + c + (g * norms[r] + e * drift[r] + f)
-                upper[r] = most
-                near += 0 if (most < floor and most > -np.inf) else 1
-            if not near:
-                continue
-            for r in range(count):
-                most = upper[r]
-                if most < floors[q] and most > -np.inf:
-                    continue
-                if not abs(most) < np.inf:
-                    most = np.float32(np.inf)
-                if collect:
-                    best[q, counts[q]], rows[q, counts[q]] = most, places[0, r]
-                    counts[q] += 1
-                else:
-                    counts[q] = _push(best[q], rows[q], counts[q], most, places[0, r])
-                    if counts[q] == best.shape[1]:
-                        floors[q] = best[q, 0]
+    for at in range(len(spans)):
+        span = _span(spans, at)
+        row = span[0]
+        while row < span[1]:
+            count, row = _gathered(mask, row, span, scales, drifts, places, lines)
+            if not count:
+                break
+            _score(
+                kind, rest, count, span, steps, weight, shifts, factors, len(constant),
+                places, lines, sums,
+            )  # fmt: skip
+            _keep(count, constant, slope, reach, fixed, collect, best, rows, counts, floors,
+                  places, lines, sums)  # fmt: skip
 
 
 @_compiled
 def logits(
-    kind, rest, mask, span, scales, steps, weight, shifts, factors, constant, out,
+    kind, rest, mask, spans, scales, steps, weight, shifts, factors, constant, out,
     places, lines, sums,
 ):  # fmt: skip
-    """Every logit of a span: into (Q, N) `out`, whose columns are the rows; `mask` is all true."""
+    """Every logit of some spans: into (Q, N) `out`, a column a row; `mask` is all true."""
     queries = len(constant)
-    row = span[0]
-    while row < span[1]:
-        start = row
-        count, row = _gathered(mask, row, span, scales, scales[:0], places, lines)
-        _score(
-            kind, rest, count, span, steps, weight, shifts, factors, queries, places, lines, sums
-        )
-        for q in range(queries):
-            for r in range(count):
-                out[q, start + r] = sums[q, r] + constant[q]
+    for at in range(len(spans)):
+        span = _span(spans, at)
+        row = span[0]
+        while row < span[1]:
+            start = row
+            count, row = _gathered(mask, row, span, scales, scales[:0], places, lines)
+            _score(
+                kind, rest, count, span, steps, weight, shifts, factors, queries,
+                places, lines, sums,
+            )  # fmt: skip
+            for q in range(queries):
+                for r in range(count):
+                    out[q, start + r] = sums[q, r] + constant[q]
 
 
 @_compiled
-def exact(
-    kind, numbers, rows, first, end, starts, bases, strides, weight, shifts, factors,
-    hidden, bias, rank, offset, out,
-):  # fmt: skip
+def exact(kind, numbers, rows, first, end, spans, weight, queries, bias, offset, out):
     """Exact logits of pairs `first` to `end`, with the sums in the order of `reference.exact`.
 
-    (P,) `numbers` and `rows` are the pairs' queries and rows; (chunks,) `starts`, `bases` and
-    `strides`, each chunk's first row, its address and its bytes a row; weight (D',), shifts (Q, D')
-    and factors (Q, R') are float64, padded with 0 to whole groups of eight.
+    (P,) `numbers` and `rows` are the pairs' queries and rows; `spans`, of all rows in order; weight
+    (D,) and queries (Q, D + R) are float64.
     """
     size = kind.itemsize
-    values = np.zeros(max(len(weight), factors.shape[1]))
+    hidden, rank = len(weight), queries.shape[1] - len(weight)
+    # Filled up with zeros to whole groups of eight.
+    values = np.zeros(-(-max(hidden, rank) // 8) * 8)
+    weights, shifts = np.zeros(-(-hidden // 8) * 8), np.zeros(-(-hidden // 8) * 8)
+    factors = np.zeros(-(-rank // 8) * 8)
+    weights[:hidden] = weight
     lanes = np.zeros(8)
+    asked = -1
     for pair in range(first, end):
         q, row = numbers[pair], rows[pair]
-        chunk = np.searchsorted(starts, row, side="right") - 1
-        place = bases[chunk] + (row - starts[chunk]) * strides[chunk]
+        if q != asked:
+            shifts[:hidden], factors[:rank] = queries[q, :hidden], queries[q, hidden:]
+            asked = q
+        span = np.searchsorted(spans[:, 0], row, side="right") - 1
+        place = spans[span, 2] + (row - spans[span, 0]) * spans[span, 3]
         values[hidden:] = 0.0
         for d in range(hidden):
             values[d] = one_value(kind, place + d * size)
         lanes[:] = 0.0
-        for d in range(0, len(weight), 8):
+        for d in range(0, len(weights), 8):
             for lane in range(8):
-                value = values[d + lane] + shifts[q, d + lane]
-                lanes[lane] += (0.0 if value <= 0.0 else value) * weight[d + lane]
+                value = values[d + lane] + shifts[d + lane]
+                lanes[lane] += (0.0 if value <= 0.0 else value) * weights[d + lane]
         total = _tree(lanes)
         place += hidden * size
         if bias:
@@ -255,11 +354,59 @@ def exact(
             for d in range(rank):
                 values[d] = one_value(kind, place + d * size)
             lanes[:] = 0.0
-            for d in range(0, factors.shape[1], 8):
+            for d in range(0, len(factors), 8):
                 for lane in range(8):
-                    lanes[lane] += values[d + lane] * factors[q, d + lane]
+                    lanes[lane] += values[d + lane] * factors[d + lane]
             total += _tree(lanes)
         out[pair] = total + offset
+
+
+@_compiled
+def _zeros(lines, pitch):
+    """(lines, pitch) float32 that begin at a cache line."""
+    memory = np.zeros(lines * pitch + 16, np.float32)
+    start = -np.int64(memory.ctypes.data) % 64 // 4
+    return memory[start : start + lines * pitch].reshape(lines, pitch)
+
+
+@_compiled
+def alone(
+    kind, mask, spans, steps, lanes, weight, query, offset, bias, sign, gamma, lost, tile, fetch,
+):  # fmt: skip
+    """One query against a bank's own rows: (1, F) their most, (1, F) the rows, (F,) exact logits.
+
+    `planned`, `scan` and `exact` in one call, for banks so small that calls would take longer than
+    the rows. Where fewer than F rows are found, -1 stands for a row, and logits are not defined.
+    Vectors are of `lanes` values, tiles of so many rows.
+    """
+    vectors, last, rest_vectors, rest_last = steps
+    beside, factors = _zeros(2, vectors * lanes), _zeros(1, rest_vectors * lanes)
+    limits, rounded = np.empty((4, 1)), np.empty((4, 1), np.float32)
+    planned(
+        weight, query, offset, bias, sign, gamma, lost, (vectors - 1) * lanes, last,
+        (rest_vectors - 1) * lanes, rest_last, beside, factors, limits,
+    )  # fmt: skip
+    for at in range(4):
+        rounded[at, 0] = limits[at, 0]
+        if at < 3:
+            rounded[at, 0] = np.nextafter(rounded[at, 0], np.float32(np.inf))
+    best = np.full((1, fetch), -np.inf, np.float32)
+    rows = np.full((1, fetch), -1, np.int64)
+    floors, none = np.full(1, -np.inf, np.float32), np.zeros(0, np.float32)
+    scan(
+        kind, kind, mask, spans, none, none, steps, beside[:1], beside[1:], factors,
+        rounded[3], rounded[0], rounded[1], rounded[2], False,
+        best, rows, np.zeros(1, np.int64), floors,
+        np.zeros((4, tile), np.int64), np.zeros((5, tile), np.float32),
+        np.zeros((1, tile), np.float32),
+    )  # fmt: skip
+    logits = np.empty(fetch)
+    if rows.min() >= 0:
+        exact(
+            kind, np.zeros(fetch, np.int64), rows[0], 0, fetch, spans, weight, query, bias, offset,
+            logits,
+        )  # fmt: skip
+    return best, rows, logits
 
 
 @_compiled

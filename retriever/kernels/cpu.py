@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -100,10 +102,18 @@ class CpuScanner:
         every, ids = np.ones(count, np.bool_), np.arange(count)
         for dtype in (np.float32, np.float16):
             vectors = [np.zeros((count, head.case_width), dtype)]
-            queries = np.zeros((1, head.query_width), np.float32)
-            source = bank_source(vectors, head)
-            assert source is not None
-            cpu_scan.best(source, vectors, head, queries, every, ids, 1, True, 1)
+            sources = [bank_source(vectors, head)]
+            if self._storage != "bank":
+                copy = CompactCopy(self._storage)
+                copy.wanted = head
+                rows: Any = SimpleNamespace(ids=ids, live=every, projections=vectors)
+                copy.build(rows)
+                sources.append(copy.source(head))
+            for source in sources:
+                assert source is not None
+                for asked in (1, 2):  # one query over a small bank has a loop of its own
+                    queries = np.zeros((asked, head.query_width), np.float32)
+                    cpu_scan.best(source, vectors, head, queries, every, ids, 1, True, 1)
 
     def describe(self) -> str:
         """See `scan.Scanner`."""

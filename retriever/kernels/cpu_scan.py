@@ -9,18 +9,16 @@ float64 scan of the bank's own vectors, whatever the loops read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from retriever.head import Head
-from retriever.kernels import compiled, reference, rescoring
+from retriever.kernels import compiled, rescoring
 from retriever.kernels.pool import spread
 from retriever.kernels.reference import Doubles
 from retriever.kernels.rescoring import LARGEST, Best, ranked
 from retriever.kernels.source import Source, bank_source
-from retriever.kernels.tasks import LONE_VALUES, Tasks
+from retriever.kernels.tasks import LONE_VALUES, Tasks, alone
 from retriever.kernels.tiles import LANES
 from retriever.types import Bools, Floats, Ids
 from retriever.vectors import Vectors, shape
@@ -115,25 +113,13 @@ class _Search:
 
     def nearest(self, fetch: int) -> tuple[list[Best], int]:
         """The best of all rows, and for how many queries the first `fetch` did not prove them."""
-        most, rows = self._tasks(self._queries).candidates(self._eligible, fetch)  # (Q, F) both
-        # The most that a row left out may score: what one thread has kept is as good, or better.
-        cutoff = np.partition(most, -fetch, axis=1)[:, -fetch]  # (Q,)
-        kept = (most >= cutoff[:, None]) & (rows >= 0)
-        numbers = np.ascontiguousarray(np.nonzero(kept)[0])
-        logits = np.full(rows.shape, -np.inf if self._rising else np.inf)
-        logits[kept] = self._exact(numbers, rows[kept])
-        if not (np.abs(logits[kept]) <= LARGEST).all():
-            self._refuse(logits, rows, kept)
+        cutoff, rows, logits = self._alone(fetch) or self._candidates(fetch)
         keys = -logits if self._rising else logits  # the least is the best
-        ids = self._ids[rows]
-        order = np.lexsort((ids, keys), axis=1)[:, : self._k]  # (Q, k)
-        best = np.take_along_axis(rows, order, axis=1)
-        found = [
-            Best(own, values)
-            for own, values in zip(best, np.take_along_axis(logits, order, axis=1), strict=True)
-        ]
-        kth = -np.take_along_axis(keys, order[:, -1:], axis=1)[:, 0]
-        unproven = np.flatnonzero(cutoff >= kth)
+        order = np.lexsort((self._ids[rows], keys), axis=1)[:, : self._k]  # (Q, k)
+        lines = np.arange(len(order))[:, None]
+        found = list(map(Best, rows[lines, order], logits[lines, order]))
+        kth = -keys[lines[:, 0], order[:, -1]]
+        unproven = np.nonzero(cutoff >= kth)[0]
         for first in range(0, len(unproven), _AGAIN):
             some = unproven[first : first + _AGAIN]
             tasks = self._tasks(self._queries[some])
@@ -142,11 +128,40 @@ class _Search:
                 found[query] = self._ranked(query, own, self._exact(np.full(len(own), query), own))
         return found, len(unproven)
 
+    def _alone(self, fetch: int) -> tuple[Floats, Ids, Doubles] | None:
+        """As `_candidates`, for one query and a bank so small that calls would take longest."""
+        source, head = self._source, self._head
+        own = source.own is self._vectors and not len(source.drifts)
+        if len(self._queries) > 1 or not own or source.rows * head.case_width >= LONE_VALUES:
+            return None
+        most, rows, logits = alone(
+            source, head, self._queries, self._eligible, fetch, rising=self._rising
+        )
+        if rows.min() < 0 or not (np.abs(logits) <= LARGEST).all():
+            return None
+        return most.min(axis=1), rows, logits
+
+    def _candidates(self, fetch: int) -> tuple[Floats, Ids, Doubles]:
+        """The most that a row left out may score (Q,), and rows (Q, F) with exact logits (Q, F)."""
+        most, rows = self._tasks(self._queries).candidates(self._eligible, fetch)  # (Q, F) both
+        # What one thread has kept is as good as what it left out, or better.
+        cutoff = np.partition(most, -fetch, axis=1)[:, -fetch]
+        kept = (most >= cutoff[:, None]) & (rows >= 0)
+        numbers = np.ascontiguousarray(np.nonzero(kept)[0])
+        logits = np.full(rows.shape, -np.inf if self._rising else np.inf)
+        logits[kept] = self._exact(numbers, rows[kept])
+        if not (np.abs(logits[kept]) <= LARGEST).all():
+            self._refuse(logits, rows, kept)
+        return cutoff, rows, logits
+
     def _tasks(self, queries: Floats) -> Tasks:
         return Tasks(self._source, self._head, queries, self._threads, rising=self._rising)
 
     def _exact(self, numbers: Ids, rows: Ids) -> Doubles:
-        return exact_logits(self._vectors, self._head, self._queries, numbers, rows, self._threads)
+        source = self._source if self._source.own is self._vectors else None
+        return exact_logits(
+            self._vectors, self._head, self._queries, numbers, rows, self._threads, source
+        )
 
     def _ranked(self, query: int, rows: Ids, logits: Doubles) -> Best:
         number = self._number + int(query)
@@ -172,41 +187,40 @@ def logits(vectors: Vectors, head: Head, queries: Floats, threads: int) -> Float
 
 
 def exact_logits(
-    vectors: Vectors, head: Head, queries: Floats, numbers: Ids, rows: Ids, threads: int
+    vectors: Vectors,
+    head: Head,
+    queries: Floats,
+    numbers: Ids,
+    rows: Ids,
+    threads: int,
+    source: Source | None = None,
 ) -> Doubles:
-    """The exact logits of pairs of a query's number and a row: (P,), (P,) -> (P,) float64."""
-    source = bank_source(vectors, head)
+    """The exact logits of pairs of a query's number and a row: (P,), (P,) -> (P,) float64.
+
+    `source` is the bank's, for callers that have it.
+    """
+    source = source or bank_source(vectors, head)
     found = np.empty(len(rows))
     if source is None or not len(rows):
         for number in np.unique(numbers):
             own = numbers == number
             found[own] = rescoring.exact_logits(head, vectors, queries[number], rows[own])
         return found
-    starts = np.array([chunk.first for chunk in source.chunks], np.int64)
-    bases = np.array([chunk.base for chunk in source.chunks], np.int64)
-    strides = np.array([chunk.stride for chunk in source.chunks], np.int64)
-    weight = _eights(head.weight[None])[0]
-    shifts, factors = _eights(queries[:, : head.hidden]), _eights(queries[:, head.hidden :])
+    # Copies, for what is read-only is another type to numba.
+    weight = np.array(head.weight, np.float64, order="C")
+    asked = np.array(queries, np.float64, order="C")
+    spans = np.array(source.chunks, np.int64)
 
     def work(tasks: Iterator[int]) -> None:
         for task in tasks:
             compiled.exact(
                 *(source.kind, numbers, rows, task * size, min(len(rows), (task + 1) * size)),
-                *(starts, bases, strides, weight, shifts, factors),
-                *(head.hidden, head.bias, head.rank, float(head.offset), found),
+                *(spans, weight, asked, head.bias, float(head.offset), found),
             )
 
     size = max(64, LONE_VALUES // 8 // head.case_width)
     spread(work, -(-len(rows) // size), threads)
     return found
-
-
-def _eights(values: NDArray[Any]) -> Doubles:
-    """As float64, with zeros behind to a multiple of eight: (V, n) -> (V, 8 ceil(n / 8))."""
-    lines, count = values.shape
-    out = np.zeros((lines, -(-count // reference.LANES) * reference.LANES))
-    out[:, :count] = values
-    return out
 
 
 def _down(values: Doubles) -> Floats:

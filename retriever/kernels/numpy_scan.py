@@ -107,8 +107,9 @@ def _near(
     exact = exact_logits(head, vectors, query, rows[first])
     kth = (exact if rising else -exact).min()
     # Not `upper >= kth`: a logit that is no number lets every row stay, to be found and named.
-    near: Ids = rows[~(upper < kth)]
-    return near
+    near = ~(upper < kth)
+    near[first] = True  # whatever the bound, k rows are an answer
+    return np.asarray(rows[near], dtype=np.int64)
 
 
 def _norms(vectors: Vectors) -> Floats:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.head import Head
-from retriever.kernels.rescoring import bound
+from retriever.kernels import compiled
+from retriever.kernels.rescoring import gamma, lost
 from retriever.types import Floats
 
 _LINE = 64  # bytes of a cache line, and of the widest vector
@@ -27,7 +28,8 @@ class Part:
     Attributes:
         vectors: how many.
         last: the column at which the last begins, from the part's own first.
-        values: (V, vectors * lanes) what stands beside the columns; V is one or the queries.
+        values: (V, vectors * lanes) what stands beside the columns; V is one or, made up to whole
+            tiles, the queries.
     """
 
     vectors: int
@@ -45,7 +47,7 @@ class Plan:
     """
 
     weight: Part
-    shifts: Part
+    shifts: Floats
     factors: Part
     constant: Floats
     slope: Floats
@@ -67,51 +69,53 @@ def plan(
         overlap: whether the case's vector is one row of the bank, at least `lanes` long; else bias
             and product have a row of their own, padded to whole vectors.
     """
-    sign = 1.0 if rising else -1.0
-    hidden, count = head.hidden, len(queries)
-    weight = sign * head.weight.astype(np.float64)
+    count = len(queries)
     lines = -(-max(count, 1) // tile) * tile
-    shifts = np.zeros((lines, hidden), np.float32)
-    shifts[:count] = -queries[:, :hidden]
-    factors = np.zeros((lines, head.case_width - hidden), np.float32)
-    factors[:count, : int(head.bias)] = sign
-    factors[:count, int(head.bias) :] = sign * queries[:, hidden:]
+    vectors, last, rest_vectors, rest_last = steps(head, lanes, overlap)
+    beside = aligned((1 + lines, vectors * lanes))  # the weight, then the queries' shifts
+    factors = aligned((lines, rest_vectors * lanes))
+    limits = np.empty((4, count))
+    # Copies, for what is read-only is another type to numba.
+    compiled.planned(
+        np.array(head.weight, np.float64, order="C"),
+        np.array(queries, np.float64, order="C"),
+        *(float(head.offset), head.bias, 1.0 if rising else -1.0),
+        *(gamma(head), lost(head)),
+        *((vectors - 1) * lanes, last, (rest_vectors - 1) * lanes, rest_last),
+        *(beside, factors, limits),
+    )
     with np.errstate(over="ignore", invalid="ignore"):
-        constant = (
-            np.einsum("qd,d->q", queries[:, :hidden].astype(np.float64), weight)
-            + sign * head.offset
-        )
-        limits = bound(head, queries)
-        return Plan(
-            weight=_part(weight[None], 0, lanes, overlap),
-            shifts=_part(shifts, 0, lanes, overlap),
-            factors=_part(factors, hidden, lanes, overlap),
-            constant=constant.astype(np.float32),
-            slope=_up(limits.slope),
-            reach=_up(limits.reach),
-            fixed=_up(limits.fixed),
-        )
+        constant = limits[3].astype(np.float32)
+        slope, reach, fixed = _up(limits[:3])
+    return Plan(
+        weight=Part(vectors, last, beside[:1]),
+        shifts=beside[1:],
+        factors=Part(rest_vectors, rest_last, factors),
+        constant=constant,
+        slope=slope,
+        reach=reach,
+        fixed=fixed,
+    )
 
 
 def aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
     """Zeros that begin at a cache line."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    memory = np.zeros(size + _LINE, np.uint8)
-    start = -memory.ctypes.data % _LINE
-    values: NDArray[Any] = memory[start : start + size].view(dtype).reshape(shape)
+    memory = np.zeros(math.prod(shape) + _LINE, dtype)
+    start = -memory.ctypes.data % _LINE // memory.itemsize
+    values: NDArray[Any] = memory[start : start + math.prod(shape)].reshape(shape)
     return values
 
 
-def _part(values: NDArray[Any], room: int, lanes: int, overlap: bool) -> Part:
-    """Lay out columns that have `room` columns of the same row before them."""
-    lines, count = values.shape
+def steps(head: Head, lanes: int, overlap: bool) -> tuple[int, int, int, int]:
+    """See `Part`: (vectors, last) of the hidden part, then of what follows it."""
+    hidden = _laid_out(head.hidden, 0, lanes, overlap)
+    return hidden + _laid_out(head.case_width - head.hidden, head.hidden, lanes, overlap)
+
+
+def _laid_out(count: int, room: int, lanes: int, overlap: bool) -> tuple[int, int]:
+    """How many vectors, and where the last begins, for columns with `room` columns before them."""
     vectors = -(-count // lanes)
-    full = max(0, vectors - 1) * lanes
-    last = max(count - lanes, -room) if overlap and count else full
-    out = aligned((lines, vectors * lanes))
-    out[:, :full] = values[:, :full]
-    out[:, full + full - last : full + count - last] = values[:, full:]
-    return Part(vectors, last, out)
+    return vectors, max(count - lanes, -room) if overlap and count else (vectors - 1) * lanes
 
 
 def _up(values: NDArray[np.float64]) -> Floats:

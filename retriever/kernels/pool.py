@@ -24,10 +24,10 @@ def spread(work: Callable[[Iterator[int]], T], tasks: int, threads: int) -> list
     The caller's thread is one of them, and alone where one thread, or one task, is all there is;
     whoever is quicker does more. The first exception of any thread is raised when all have ended.
     """
-    numbers = _Numbers(tasks)
     helpers = min(threads, tasks) - 1
     if helpers < 1:
-        return [work(numbers)]
+        return [work(iter(range(tasks)))]
+    numbers = _Numbers(tasks)
     pool = _pool(threads)
     futures = [pool.submit(work, numbers) for _ in range(helpers)]
     try:

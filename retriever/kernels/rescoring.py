@@ -22,6 +22,8 @@ from retriever.vectors import BLOCK_FLOATS, Vectors, taken
 Doubles: TypeAlias = NDArray[np.float64]
 
 _HALF_ULP = 2.0**-24  # of float32, relative
+#: Of float32: what a value or a product near zero may lose where the processor takes it for zero.
+UNDERFLOW = 2.0**-126
 #: Beyond it a logit is refused.
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -56,16 +58,30 @@ def bound(head: Head, queries: Floats) -> Bound:
     norm of the case and the comparison itself being float32, too. The ReLU is 1-Lipschitz: a vector
     that is off by e moves the logit by at most reach ‖e‖.
     """
-    weight = np.abs(head.weight.astype(np.float64))
-    shifts, factors = np.split(np.abs(queries.astype(np.float64)), [head.hidden], axis=1)
+    weight = np.abs(head.weight, dtype=np.float64)
+    asked = np.abs(queries, dtype=np.float64)
+    shifts, factors = asked[:, : head.hidden], asked[:, head.hidden :]
     with np.errstate(over="ignore", invalid="ignore"):
-        linear = float(head.bias) + np.einsum("qr,qr->q", factors, factors)
+        linear = np.full(len(asked), float(head.bias))
+        if head.rank:
+            linear += np.einsum("qr,qr->q", factors, factors)
         reach = np.sqrt(weight @ weight + linear)
-        gamma = (head.case_width + 24) * _HALF_ULP
-        gamma /= 1 - gamma
+        slope = gamma(head) * reach
         # The last term: squares of values below 1e-19 vanish from a float32 norm.
-        fixed = gamma * (2 * shifts @ weight + abs(head.offset) + 1e-17 * reach)
-    return Bound(reach, gamma * reach, fixed)
+        fixed = gamma(head) * (2 * shifts @ weight + abs(head.offset) + 1e-17 * reach)
+        fixed += lost(head) * (1 + reach)
+    return Bound(reach, slope, fixed)
+
+
+def gamma(head: Head) -> float:
+    """How far, relatively, a float32 sum of a logit's terms may be off; see `bound`."""
+    error = (head.case_width + 24) * _HALF_ULP
+    return error / (1 - error)
+
+
+def lost(head: Head) -> float:
+    """What underflow may take from a float32 sum of a logit's terms, and from the values in it."""
+    return (head.case_width + 24) * UNDERFLOW
 
 
 def rescored(

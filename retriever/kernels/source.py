@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,12 @@ from retriever.vectors import Vectors, chunked
 KINDS = {"float32": np.float32, "float16": np.uint16, "bfloat16": np.int16, "int8": np.int8}
 
 _NONE = np.empty(0, np.float32)
+_FLOAT32 = np.dtype(np.float32)
+#: From the precision of a bank to what tells the loops of it.
+_OWN = {np.dtype(name): np.empty(0, KINDS[name]) for name in ("float32", "float16")}
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Consecutive rows: from which to which, where they are, and the bytes from row to row."""
 
     first: int
@@ -42,6 +44,7 @@ class Source:
         drifts: (N,) how far each stored row is from the bank's, or none where it is the bank's own.
         overlap: whether bias and product lie behind the hidden part, in the same row.
         held: what has to live as long as the addresses are used.
+        own: the vectors that these rows are, read in place; None for a copy of them.
     """
 
     kind: NDArray[Any]
@@ -51,6 +54,7 @@ class Source:
     drifts: Floats
     overlap: bool
     held: Any
+    own: Vectors | None = None
 
     @property
     def rows(self) -> int:
@@ -64,10 +68,10 @@ def bank_source(vectors: Vectors, head: Head) -> Source | None:
     A chunk whose values do not lie one behind the other is copied.
     """
     held = [_lined_up(chunk) for chunk in chunked(vectors)]
-    kinds = {str(chunk.dtype) for chunk in held if len(chunk)} or {"float32"}
-    if len(kinds) > 1 or not kinds <= {"float32", "float16"}:
+    kinds = {chunk.dtype for chunk in held if len(chunk)} or {_FLOAT32}
+    if len(kinds) > 1 or not kinds <= _OWN.keys():
         return None
-    kind = np.empty(0, KINDS[kinds.pop()])
+    kind = _OWN[kinds.pop()]
     chunks, start = [], 0
     for chunk in held:
         if len(chunk):
@@ -75,7 +79,7 @@ def bank_source(vectors: Vectors, head: Head) -> Source | None:
             rest = base + head.hidden * chunk.itemsize
             chunks.append(Chunk(start, start + len(chunk), base, stride, rest, stride))
         start += len(chunk)
-    return Source(kind, kind, tuple(chunks), _NONE, _NONE, True, held)
+    return Source(kind, kind, tuple(chunks), _NONE, _NONE, True, held, vectors)
 
 
 def _lined_up(chunk: Array) -> Array:

@@ -23,8 +23,11 @@ from retriever.types import Block, Bools, Floats, Ids
 SPARE = 24
 #: Scores that may be written one by one; of more, the best of each group is.
 DIRECT = 1 << 20
-#: Scores on the device at a time, 256 MiB of them.
+#: Floats on the device at a time, 256 MiB of them, for the scores of some queries and what is
+#: chosen from them; one query's may be more.
 SCORES = 1 << 26
+#: Floats a candidate takes: its score and its row, and both once more while they are sorted.
+CHOSEN = 6
 
 
 class Candidates(NamedTuple):
@@ -50,8 +53,9 @@ class Search:
         """For each query, rows among which its k best certainly are."""
         groups = -(-self._rows // GROUP)
         direct = len(queries) * self._rows <= DIRECT or groups <= k + SPARE
-        each = self._rows if direct else max(groups, (k + SPARE) * GROUP)
-        step = max(1, SCORES // each)
+        chosen = CHOSEN * min(k + SPARE, self._rows)
+        each = self._rows if direct else groups + (k + SPARE) * GROUP
+        step = max(1, SCORES // (each + chosen))
         found: list[Ids] = []
         for start in range(0, len(queries), step):
             found += self._near(head, queries[start : start + step], k, rising, direct)
@@ -108,8 +112,9 @@ class Search:
             found: Ids = places.cpu().numpy()
             return found
         rows = [np.empty(0, np.int64)]
-        for start in range(0, len(places), SCORES // GROUP):
-            groups = places[start : start + SCORES // GROUP]
+        step = max(1, SCORES // (CHOSEN * GROUP))
+        for start in range(0, len(places), step):
+            groups = places[start : start + step]
             fine = self._run("picked", self._tiles, one, self._live, self._rows, groups[None])[0]
             inside = ((fine >= lowest) & (fine > -torch.inf)).nonzero()[:, 0]
             rows.append((groups[inside // GROUP] * GROUP + inside % GROUP).cpu().numpy())

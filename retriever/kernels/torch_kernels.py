@@ -20,7 +20,8 @@ from retriever.types import Array, Floats
 TILE, GROUP = 256, 32
 #: Queries that share what is read, once there is more than one.
 QUERIES = 16
-#: Floats of a temporary, 64 MiB of them, and rows gathered at a time.
+#: Floats of a temporary, 64 MiB of them (two or three are alive at a time, whatever Q and N are),
+#: and rows gathered at a time.
 TEMPORARY, ROWS = 1 << 24, 8192
 #: Floats: 256 bytes, more than any load of a kernel needs.
 ALIGNED = 64
@@ -76,6 +77,8 @@ def _moved(arrays: Sequence[Array], device: torch.device) -> list[Tensor]:
 def scores(tiles: Tensor, query: Prepared, live: Tensor | None, rows: int, group: int) -> Tensor:
     """Score every row in plain torch: (tiles, W, TILE), (rows,) -> (Q, rows) or (Q, groups).
 
+    Beside what it returns it holds `TEMPORARY`: groups are reduced part by part.
+
     Args:
         tiles: the vectors, in any floating type.
         query: of which the first Q columns count.
@@ -84,34 +87,39 @@ def scores(tiles: Tensor, query: Prepared, live: Tensor | None, rows: int, group
         group: 0 gives logits as they are. 1 gives what `_marked` makes of them; more, the highest
             of that of each so many rows.
     """
-    used = -(-rows // TILE)
-    out = torch.empty((query.asked, used * TILE), dtype=torch.float32, device=tiles.device)
+    used, each = -(-rows // TILE), max(1, group)
+    size = TILE // each  # of what is written for a tile
+    out = torch.empty((query.asked, used * size), dtype=torch.float32, device=tiles.device)
     step = max(1, TEMPORARY // (tiles.shape[1] * TILE))
     for start in range(0, used, step):
         part = tiles[start : min(start + step, used)].float()
+        end = start + len(part)
+        inside = torch.zeros(len(part) * TILE, dtype=torch.bool, device=tiles.device)
+        if live is not None:
+            some = live[start * TILE : min(rows, end * TILE)]
+            inside[: len(some)] = some != 0
         for number, row in enumerate(out):
-            end = (start + len(part)) * TILE
-            row[start * TILE : end] = _logits(part, query, number).reshape(-1)
-    if not group or live is None:
-        return out[:, :rows]
-    inside = torch.zeros(out.shape[1], dtype=torch.bool, device=out.device)
-    inside[:rows] = live[:rows] != 0
-    marked = _marked(out, query.sign, inside)
-    return marked[:, :rows] if group == 1 else marked.view(len(out), -1, group).amax(dim=2)
+            found = _logits(part, query, number).reshape(-1)
+            if group:
+                found = _marked(found, query.sign, inside).view(-1, each).amax(dim=1)
+            row[start * size : end * size] = found
+    return out if group > 1 else out[:, :rows]
 
 
 def picked(tiles: Tensor, query: Prepared, live: Tensor, rows: int, groups: Tensor) -> Tensor:
     """Score the rows of other groups for each query, in plain torch: (Q, C) -> (Q, C * GROUP)."""
     steps = torch.arange(GROUP, device=tiles.device)
-    picks = (groups[:, :, None] * GROUP + steps).view(len(groups), -1)
-    out = torch.empty(picks.shape, dtype=torch.float32, device=tiles.device)
-    for number, row in enumerate(picks):
-        for start in range(0, len(row), ROWS):
-            some = row[start : start + ROWS].clamp(max=rows - 1)
+    size = (len(groups), groups.shape[1] * GROUP)
+    out = torch.empty(size, dtype=torch.float32, device=tiles.device)
+    for number, own in enumerate(groups):
+        for start in range(0, len(own), ROWS // GROUP):
+            picks = (own[start : start + ROWS // GROUP, None] * GROUP + steps).view(-1)
+            some = picks.clamp(max=rows - 1)
             found = tiles[some // TILE, :, some % TILE].float().T[None]  # (1, W, C)
-            out[number, start : start + ROWS] = _logits(found, query, number)[0]
-    inside = (picks < rows) & (live[picks.clamp(max=rows - 1)] != 0)
-    return _marked(out, query.sign, inside)
+            inside = (picks < rows) & (live[some] != 0)
+            place = slice(start * GROUP, start * GROUP + len(picks))
+            out[number, place] = _marked(_logits(found, query, number)[0], query.sign, inside)
+    return out
 
 
 def _logits(part: Tensor, query: Prepared, number: int) -> Tensor:

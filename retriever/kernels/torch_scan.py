@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -23,24 +23,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from retriever import scan
 from retriever.device import Device
 from retriever.errors import DeviceUnavailable, IndexUnavailable, InvalidInput
 from retriever.following import Follower
 from retriever.head import Head
 from retriever.kernels import reference, torch_candidates, torch_kernels
+from retriever.kernels.numpy_scan import NumpyScanner
 from retriever.kernels.rescoring import Best, ranked
+from retriever.kernels.scanner import Scanner
 from retriever.kernels.torch_candidates import Search
-from retriever.kernels.torch_kernels import GROUP, ROWS, TILE, Prepared
+from retriever.kernels.torch_kernels import GROUP, TILE, Prepared
 from retriever.kernels.torch_resident import Resident, too_large
 from retriever.types import Block, Bools, Floats, Ids
-from retriever.vectors import Vectors, taken
+from retriever.vectors import Vectors, block_rows, taken
 
 #: How the copy holds the vectors: with the bank's own bits, or in sixteen.
 STORAGES = ("bank", "float16", "bfloat16")
 
 #: Bytes of the device that vectors leave to everything else.
 HEADROOM = 1 << 29
+
+#: Times that Triton may fail to read or write a file, as its cache of compiled code is one, before
+#: it is left alone for good: such a failure may pass, but every try compiles anew.
+FILE_FAILURES = 3
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +66,7 @@ class TorchScanner:
         storage: bank keeps the bank's own bits; float16 and bfloat16 read half the bytes of a
             float32 bank, and look at a few more candidates for it.
         max_bytes: of vectors on the device, all namespaces together; None for what is free.
+        on_cpu: opens what scans blocks that the copy is ahead of; once, at the first of them.
 
     Attributes:
         device: where it scans, as torch knows it.
@@ -71,7 +77,12 @@ class TorchScanner:
     """
 
     def __init__(
-        self, device: Device, storage: str = "bank", *, max_bytes: int | None = None
+        self,
+        device: Device,
+        storage: str = "bank",
+        *,
+        max_bytes: int | None = None,
+        on_cpu: Callable[[], Scanner] = NumpyScanner,
     ) -> None:
         if storage not in STORAGES:
             raise InvalidInput(
@@ -82,7 +93,9 @@ class TorchScanner:
         self._namespaces: dict[str, _Namespace] = {}
         self._lock = threading.Lock()
         self._kernels: Any = triton_kernels(self.device)
-        self._cpu: scan.Scanner | None = None
+        self._file_failures = 0
+        self._open_cpu = on_cpu
+        self._cpu: Scanner | None = None
 
     def top_k(
         self,
@@ -192,18 +205,33 @@ class TorchScanner:
             raise IndexUnavailable(too_large(need, free))
 
     def _run(self, kernel: str, *arguments: Any) -> Tensor:
-        """A Triton kernel, or from the first that fails on its plain twin."""
-        if self._kernels is not None:
+        """A Triton kernel, or where it fails its plain twin."""
+        kernels = self._kernels
+        if kernels is not None:
             try:
-                found: Tensor = getattr(self._kernels, kernel)(*arguments)
+                found: Tensor = getattr(kernels, kernel)(*arguments)
                 return found
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
-                log.warning("scanning in plain torch: triton failed: %s", _first_line(error))
-                self._kernels = None
+                self._failed(error)
         plain: Tensor = getattr(torch_kernels, kernel)(*arguments)
         return plain
+
+    def _failed(self, error: Exception) -> None:
+        """Leave Triton alone after a failure to compile or launch, or some of the file system."""
+        with self._lock:
+            if self._kernels is None:
+                return  # another thread's failure was first, and said so
+            self._file_failures += isinstance(error, OSError)
+            passing = isinstance(error, OSError) and self._file_failures < FILE_FAILURES
+            if not passing:
+                self._kernels = None
+        log.warning(
+            "scanning in plain torch%s: triton failed: %s",
+            " this once" if passing else "",
+            _first_line(error),
+        )
 
     @contextmanager
     def _room_for_scores(self) -> Iterator[None]:
@@ -219,9 +247,9 @@ class TorchScanner:
         """Triton launches on the thread's current device."""
         return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
-    def _on_cpu(self) -> scan.Scanner:
+    def _on_cpu(self) -> Scanner:
         if self._cpu is None:
-            self._cpu = scan.open_scanner("cpu")
+            self._cpu = self._open_cpu()
         return self._cpu
 
 
@@ -239,9 +267,10 @@ def _in_order(
     rows = np.concatenate(near)
     numbers = np.repeat(np.arange(len(near)), np.diff(ends, prepend=0))
     exact = np.empty(len(rows))
-    for start in range(0, len(rows), ROWS):
-        part = slice(start, start + ROWS)
-        exact[part] = scan.pair_logits(head, taken(vectors, rows[part]), queries[numbers[part]])
+    size = block_rows(head.case_width)
+    for start in range(0, len(rows), size):
+        part = slice(start, start + size)
+        exact[part] = reference.exact(head, taken(vectors, rows[part]), queries[numbers[part]])
     fit = np.abs(exact) <= np.finfo(np.float32).max
     if not fit.all():
         number = int(numbers[fit.argmin()])

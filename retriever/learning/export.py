@@ -29,6 +29,7 @@ from retriever import artifact
 from retriever.artifact import EncoderFacts, Manifest
 from retriever.device import Device
 from retriever.engines.onnx import OnnxEngine, open_session
+from retriever.engines.runtime import refuse_telemetry
 from retriever.errors import ParityError
 from retriever.files import folder_written_atomically
 from retriever.learning.encoder import encoder_fingerprint
@@ -60,6 +61,8 @@ class ExportFacts:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     #: Model texts of the training cases; only keyed digests of them are stored.
     case_texts: Sequence[str] = ()
+    #: The queries the model has met, likewise; None where they are not known.
+    query_texts: Sequence[str] | None = None
 
 
 def export_artifact(
@@ -92,7 +95,7 @@ def export_artifact(
         (folder / artifact.TOKENIZER).write_text(tokenizer.definition, encoding="utf-8")
         if head is not None:
             _save_tensors(head_tensors(head), folder / artifact.HEAD)
-            training["case_key"] = _write_case_digests(folder, facts.case_texts)
+            training["case_key"] = _write_digests(folder, facts)
         if onnx:
             _export_onnx(folder, model)
             worst = check_parity(folder, model, tokenizer, tolerance)
@@ -276,6 +279,7 @@ def _to_onnx(
     outputs: list[str],
     shapes: dict[str, dict[int, Any]],
 ) -> None:
+    refuse_telemetry()  # whatever the exporter may load
     with _quiet_exporter():
         program = torch.onnx.export(
             module,
@@ -326,12 +330,16 @@ def _fingerprint(encoder: str, head: SplitHead | None) -> str:
     return digest.hexdigest()[:32]
 
 
-def _write_case_digests(folder: Path, texts: Sequence[str]) -> str:
+def _write_digests(folder: Path, facts: ExportFacts) -> str:
+    """List cases and queries of the training by digests under a new key, which is returned."""
     key = secrets.token_hex(16)
-    lines = sorted({artifact.case_digest(key, text) for text in texts})
-    (folder / artifact.TRAINING_CASES).write_text(
-        "".join(f"{x}\n" for x in lines), encoding="ascii"
-    )
+    lists = {artifact.TRAINING_CASES: {artifact.case_digest(key, x) for x in facts.case_texts}}
+    if facts.query_texts is not None:
+        queries = {artifact.query_digest(key, text) for text in facts.query_texts}
+        lists[artifact.TRAINING_QUERIES] = queries
+    for name, digests in lists.items():
+        text = "".join(f"{digest}\n" for digest in sorted(digests))
+        (folder / name).write_text(text, encoding="ascii")
     return key
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from retriever.encoding import EMBEDDING
-from retriever.errors import InvalidInput, ParityError
+from retriever.engines.runtime import import_runtime
+from retriever.errors import InvalidInput, ParityError, RetrieverError
 
 WEIGHTS = ("int8", "uint8")
 _QUANTISED = ("MatMulInteger", "DynamicQuantizeMatMul")
@@ -47,8 +48,10 @@ def quantise_graph(source: Path, target: Path, recipe: Recipe) -> None:
     Raises:
         ParityError: the graph holds no matrix product with constant weights, or the head was not
             left out.
+        RetrieverError: see `require_onnx`.
     """
-    import onnx
+    onnx = require_onnx()
+    import_runtime()  # before its submodule: it turns telemetry off
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     head = [node.name for node in _after(onnx.load(source).graph, EMBEDDING)]
@@ -71,6 +74,22 @@ def quantise_graph(source: Path, target: Path, recipe: Recipe) -> None:
     narrow = [node.name for node in _after(made, EMBEDDING) if node.op_type in _QUANTISED]
     if narrow:
         raise ParityError(f"{source}: the quantiser narrowed the head too: {', '.join(narrow)}")
+
+
+def require_onnx() -> Any:
+    """The module `onnx`.
+
+    Raises:
+        RetrieverError: it is not installed; serving needs none, quantising does.
+    """
+    try:
+        import onnx
+    except ModuleNotFoundError as error:
+        raise RetrieverError(
+            "quantising an encoder needs onnx, which is not installed; install "
+            "precedent-memory[train]"
+        ) from error
+    return onnx
 
 
 def _after(graph: Any, value: str) -> list[Any]:

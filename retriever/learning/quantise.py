@@ -4,8 +4,8 @@
 
 `encoder.int8.onnx` has 8-bit weights in the encoder's matrix products and quantises what flows into
 them as it runs; embedding tables, pooling and head stay float32. Whether a ranking survives that
-depends on the model, so it is measured, on queries the model was not trained on: the file is added
-only if the gate of `retriever.learning.agreement` passes. Otherwise the command ends with status 2
+depends on the model, so it is measured, on queries the model has not met: the file is added only if
+the gate of `retriever.learning.agreement` passes. Otherwise the command ends with status 2
 and the artifact stays as it was.
 """
 
@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,14 +38,28 @@ from retriever.errors import (
     RetrieverError,
 )
 from retriever.files import folder_written_atomically
-from retriever.learning.agreement import Agreement, Labelled, agreement, scorers_agree
-from retriever.learning.data.outcome_log import OutcomeLog, read_outcome_log
+from retriever.learning.agreement import (
+    INT8_CASES,
+    INT8_QUERIES,
+    Agreement,
+    Labelled,
+    agreement,
+    scorers_agree,
+)
 from retriever.learning.data.rows import Rows
 from retriever.learning.data.split import grouped_split
-from retriever.learning.int8_graph import WEIGHTS, Recipe, quantise_graph
+from retriever.learning.int8_graph import WEIGHTS, Recipe, quantise_graph, require_onnx
 from retriever.types import Floats, Ids
 
+if TYPE_CHECKING:
+    from retriever.learning.data.outcome_log import OutcomeLog
+
 _TIMED = 20
+LISTED = "none is among the queries that the artifact lists as met (an encoder as it is met none)"
+BY_LOG = (
+    "the artifact does not list the queries it has met; only its training log as a whole is "
+    "recognised, so a log that shares rows with it would count as unseen"
+)
 
 log = logging.getLogger(__name__)
 
@@ -67,11 +81,15 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The texts that both forms are compared on: Q queries, N rendered cases, logged pairs."""
+    """The texts that both forms are compared on: Q queries, N rendered cases, logged pairs.
+
+    `unseen` says how it is known that the model has not met the queries; it goes into the manifest.
+    """
 
     queries: list[str]
     cases: list[str]
     labelled: Labelled
+    unseen: str = "the caller's word"
 
 
 def add_int8(path: Path, sample: Sample, recipe: Recipe | None = None) -> Measured:
@@ -81,7 +99,9 @@ def add_int8(path: Path, sample: Sample, recipe: Recipe | None = None) -> Measur
 
     Raises:
         ParityError: the gate refused; the message holds reasons and figures, nothing was written.
+            Also for fewer distinct texts than the gate can decide by.
         ArtifactNotFound: the artifact was exported without ONNX.
+        RetrieverError: what quantises is not installed.
     """
     recipe = recipe or Recipe()
     path = path.resolve()
@@ -92,6 +112,7 @@ def add_int8(path: Path, sample: Sample, recipe: Recipe | None = None) -> Measur
             f"{path / artifact.ENCODER_ONNX} does not exist: only an artifact exported with ONNX "
             "can be quantised; train with export.onnx=true"
         )
+    _refuse_few(path, manifest.kind, sample)
     with folder_written_atomically(path) as folder:
         _copy(path, folder)
         quantise_graph(folder / artifact.ENCODER_ONNX, folder / artifact.ENCODER_INT8, recipe)
@@ -103,10 +124,28 @@ def add_int8(path: Path, sample: Sample, recipe: Recipe | None = None) -> Measur
                 f"the int8 encoder is refused: {'; '.join(refusals)} ({described(measured)}); "
                 f"{path} was left as it was; use fp32, or try another recipe (--help)"
             )
-        made = {"recipe": dataclasses.asdict(recipe), "gate": measured.to_json()}
+        made = {
+            "recipe": dataclasses.asdict(recipe),
+            "gate": measured.to_json(),
+            "unseen": sample.unseen,
+        }
         artifact.write_manifest(folder, dataclasses.replace(manifest, int8=made))
     log.info("int8 encoder added to %s: %s", path, described(measured))
     return measured
+
+
+def _refuse_few(path: Path, kind: str, sample: Sample) -> None:
+    """Before any work: repeated texts show nothing, so it is the distinct ones that count."""
+    queries = len(set(sample.queries))
+    # A query of an untrained encoder is compared with the other queries.
+    cases = queries - 1 if kind == artifact.UNTRAINED else len(set(sample.cases))
+    if queries < INT8_QUERIES or cases < INT8_CASES:
+        raise ParityError(
+            f"the int8 encoder is refused: {queries} queries and {cases} cases are too few to tell "
+            f"whether it ranks as float32 does, at least {INT8_QUERIES} and {INT8_CASES} are "
+            f"needed; {path} was left as it was; use fp32, or give a larger log of queries that "
+            "the model has not met"
+        )
 
 
 def sample_of(
@@ -115,29 +154,39 @@ def sample_of(
     *,
     queries: int,
     cases: int,
+    met: frozenset[str] | None = None,
     validation_fraction: float = 0.1,
     test_fraction: float = 0.1,
     seed: int = 0,
 ) -> Sample:
-    """What to compare on: queries that were not trained on, their logged pairs, and more cases.
+    """What to compare on: queries the model has not met, their logged pairs, and more cases.
 
-    Where the log is the one the artifact was trained on, its split is made again and the test side
-    taken (validation, where there is no test); any other log is taken whole.
+    Each query is looked up among those the artifact lists. An artifact that lists none is the older
+    kind, or of an unknown log: then only the log as a whole is recognised, byte by byte. If it is
+    the training log, its split is made again and the test side taken (validation, where there is no
+    test); any other log, also one that shares rows with it, is taken whole, with a warning.
 
     Args:
         manifest: the artifact's.
         data: the log.
         queries: at most so many, drawn at random.
         cases: so many cases, or those of the pairs, whichever is more.
+        met: `retriever.artifact.training_queries` of the artifact.
         validation_fraction: as training had it.
         test_fraction: as training had it.
         seed: of the draw.
 
     Raises:
-        InvalidInput: the split cannot be made again with these fractions.
+        InvalidInput: the split cannot be made again with these fractions, or the model has met
+            every query of the log.
     """
     facts = manifest.training
     rows = data.rows(use_plan=bool(facts.get("use_plan", True)))
+    rng = np.random.default_rng(seed)
+    if met is not None or manifest.kind == artifact.UNTRAINED:
+        held_out = _not_met(rows, str(facts.get("case_key")), met or frozenset())
+        return dataclasses.replace(drawn(rows, held_out, queries, cases, rng), unseen=LISTED)
+    log.warning("%s", BY_LOG)
     held_out = rows
     if facts.get("log_digest") == data.digest:
         split = grouped_split(
@@ -154,7 +203,18 @@ def sample_of(
                 "other queries"
             )
         held_out = rows.take(split.test if len(split.test) else split.validation)
-    return drawn(rows, held_out, queries, cases, np.random.default_rng(seed))
+    return dataclasses.replace(drawn(rows, held_out, queries, cases, rng), unseen=BY_LOG)
+
+
+def _not_met(rows: Rows, key: str, met: frozenset[str]) -> Rows:
+    unknown = [not met or artifact.query_digest(key, text) not in met for text in rows.query_texts]
+    kept = rows.take(np.flatnonzero(np.asarray(unknown, dtype=np.bool_)[rows.query]))
+    if not len(kept):
+        raise InvalidInput(
+            "the model has met every query of this log in its training; give a log with other "
+            "queries to compare on"
+        )
+    return kept
 
 
 def drawn(rows: Rows, held_out: Rows, queries: int, cases: int, rng: np.random.Generator) -> Sample:
@@ -178,11 +238,13 @@ def drawn(rows: Rows, held_out: Rows, queries: int, cases: int, rng: np.random.G
 def described(measured: Measured) -> str:
     """The figures in one line."""
     found = measured.agreement
-    change = "no labels" if found.auc_change != found.auc_change else f"{found.auc_change:+.4f}"
+    change = "no labels"
+    if found.auc_change == found.auc_change:
+        change = f"{found.auc_change:+.4f} [{found.auc_low:+.4f}, {found.auc_high:+.4f}]"
     return (
-        f"top-8 overlap {found.overlap:.3f}, Kendall's tau {found.kendall:.3f}, largest score "
-        f"error {found.largest:.3g} (scores spread {found.spread:.3g}), mean shift "
-        f"{found.shift:+.2g}, change of AUC {change}; {found.queries} queries x {found.cases} "
+        f"top-8 overlap {found.overlap:.3f} [{found.overlap_low:.3f}, {found.overlap_high:.3f}], "
+        f"Kendall's tau {found.kendall:.3f}, largest score error {found.largest:.3g} (scores "
+        f"spread {found.spread:.3g}), mean shift {found.shift:+.2g}, change of AUC {change}; {found.queries} queries x {found.cases} "
         f"cases, {found.pairs} logged pairs; a query {measured.fp32_ms:.2f} -> "
         f"{measured.int8_ms:.2f} ms"
     )
@@ -243,6 +305,18 @@ def _copy(source: Path, target: Path) -> None:
                 shutil.copy2(path, target / name)
 
 
+def _read_log(path: str) -> OutcomeLog:
+    """The log at `path`; what reads logs is no part of a serving install."""
+    try:
+        from retriever.learning.data.outcome_log import read_outcome_log
+    except ModuleNotFoundError as error:
+        raise RetrieverError(
+            f"reading an outcome log needs {error.name}, which is not installed; install "
+            "precedent-memory[train]"
+        ) from error
+    return read_outcome_log(path)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -252,9 +326,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("artifact", type=Path, help="a trained retriever, or an exported encoder")
     parser.add_argument("--data", required=True, help="an outcome log to compare on")
     parser.add_argument("--queries", type=int, default=200, help="at most so many (200)")
-    parser.add_argument("--cases", type=int, default=1500, help="at most so many (1500)")
     parser.add_argument(
-        "--validation-fraction", type=float, default=0.1, help="of the training run (0.1)"
+        "--cases",
+        type=int,
+        default=1500,
+        help="so many, or all that are logged with the queries (1500)",
+    )
+    parser.add_argument(
+        "--validation-fraction",
+        type=float,
+        default=0.1,
+        help="of the training run (0.1); asked for only where an artifact lists no queries",
     )
     parser.add_argument("--test-fraction", type=float, default=0.1, help="of the same (0.1)")
     parser.add_argument("--weights", choices=WEIGHTS, default="int8")
@@ -267,9 +349,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     with reported(RetrieverError, OSError):
         if given.queries < 1 or given.cases < 2:
             raise InvalidInput(f"--queries {given.queries} --cases {given.cases}: at least 1 and 2")
+        manifest = _manifest(given.artifact)
+        require_onnx()
         sample = sample_of(
-            _manifest(given.artifact),
-            read_outcome_log(given.data),
+            manifest,
+            _read_log(given.data),
+            met=artifact.training_queries(given.artifact, manifest),
             queries=given.queries,
             cases=given.cases,
             validation_fraction=given.validation_fraction,

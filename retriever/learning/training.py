@@ -34,7 +34,7 @@ from retriever.learning.predict import embed_texts, predict_logits
 from retriever.learning.quantise import add_int8, drawn
 from retriever.learning.report import MODEL, UNCALIBRATED, build_report, render_text, write_report
 from retriever.learning.selection import Data, judged_rows, read_data, split_of, training_rows
-from retriever.types import Calibration, Floats
+from retriever.types import Calibration, Floats, Ids
 
 ARTIFACT = "artifact"
 COSINE_ENCODER = "cosine_encoder"
@@ -288,6 +288,8 @@ def _export(
                 data.rows.case_texts[i]
                 for i in np.unique(data.rows.case[np.concatenate([split.train, split.validation])])
             ],
+            # All but those of the report: what is judged later, such as int8, is judged on these.
+            query_texts=_queries_met(data.rows, judged_rows(split)[0]),
         ),
         onnx=config.export.onnx,
         tolerance=config.export.tolerance,
@@ -299,6 +301,11 @@ def _export(
             add_int8(path, drawn(data.rows, held_out, queries=200, cases=1500, rng=rng))
         except ParityError as refusal:  # the gate's answer, not a failure of the run
             log.warning("%s", refusal)
+
+
+def _queries_met(rows: Rows, judged: Ids) -> list[str]:
+    others = np.setdiff1d(np.arange(len(rows)), judged)
+    return [rows.query_texts[i] for i in np.unique(rows.query[others])]
 
 
 def _export_cosine_encoder(config: TrainConfig, output: Path) -> Path | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from retriever.embedders import QueryEncoder, query_key
 from retriever.errors import IndexUnavailable
-from retriever.modes.mode import Asked, Scope
+from retriever.modes.mode import Asked, Need, Scope
 from retriever.ranking.ranked import Ranked, by_score
 from retriever.types import Block, Bools, Floats, Ids
 from retriever.units import normalised, scanned, units
@@ -53,7 +53,7 @@ class Cosine:
         found = self._nearest(scope.block, np.asarray(asked), count, scope.eligible)
         return [by_score(rows, cosines) for rows, cosines in found]
 
-    def whole(self, scope: Scope, asked: Asked, at_least: int) -> Ranked:
+    def whole(self, scope: Scope, asked: Asked, need: Need) -> Ranked:
         """Every eligible row."""
         rows = np.flatnonzero(scope.eligible)
         query = normalised(np.asarray(asked), None)

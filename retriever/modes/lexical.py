@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from retriever.modes.mode import Asked, Scope
-from retriever.ranking.ranked import Ranked, by_score
-from retriever.types import Block, Lexical
+from retriever.modes.mode import Asked, Need, Scope
+from retriever.ranking.ranked import Doubles, Ranked, by_score
+from retriever.types import Block, Ids, Lexical
 
 
 class ByWords:
@@ -34,13 +34,19 @@ class ByWords:
         """Those that match."""
         return [self._matching(scope, query, count) for query in asked]
 
-    def whole(self, scope: Scope, asked: Asked, at_least: int) -> Ranked:
+    def whole(self, scope: Scope, asked: Asked, need: Need) -> Ranked:
         """Every eligible row that matches."""
         return self._matching(scope, asked[0], max(1, scope.count))
 
     def exactly(self, scope: Scope, asked: Asked, found: Ranked) -> Ranked:
         """As they are."""
         return found
+
+    def of(self, scope: Scope, query: str, rows: Ids) -> Doubles:
+        """The scores of some rows: (C,) -> (C,); 0 where no word matches."""
+        ids: list[int] = scope.block.ids[rows].tolist()
+        scores = self._index.text_scores(query, ids, namespace=scope.block.namespace)
+        return np.array([scores.get(id_, 0.0) for id_ in ids], np.float64)
 
     def _matching(self, scope: Scope, query: str, count: int) -> Ranked:
         block, fetch = scope.block, count

@@ -39,6 +39,26 @@ class Scope:
         return int(np.count_nonzero(self.eligible))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Need:
+    """What must be in a pool.
+
+    Attributes:
+        count: at least so many of the best rows, with exact utilities, if there are so many.
+        parts: (N,) masks, apart from each other: the rows that may be found are theirs alone, and
+            `count` is of each. None where there is but one part.
+        min_score: every row with this score or more, by its exact score, has it here too.
+    """
+
+    count: int
+    parts: Sequence[Bools] = ()
+    min_score: float | None = None
+
+    def scopes(self, scope: Scope) -> list[Scope]:
+        """Where each part lies."""
+        return [scope.narrowed(part) for part in self.parts] if self.parts else [scope]
+
+
 class Mode(Protocol):
     """One way to rank. `asked` is what `ask` made of queries, or a slice of it."""
 
@@ -63,10 +83,11 @@ class Mode(Protocol):
         """The `count` best rows for each query, best first."""
         ...
 
-    def whole(self, scope: Scope, asked: Asked, at_least: int) -> Ranked:
-        """For one query, every row that can be named, in any order; `at_least` so many if there.
+    def whole(self, scope: Scope, asked: Asked, need: Need) -> Ranked:
+        """For one query, every row that can be named, in any order; no fewer than is needed.
 
-        Scores may be rounded: `exactly` sets them right.
+        Scores of rows that are not needed may be rounded: `exactly` sets them right. A rounded
+        utility is below the exact ones that the mode ranks above it.
         """
         ...
 

@@ -1,21 +1,23 @@
 """From a mode's rankings to hits: the plain best, or what `Mmr`, `Quota` and policies make of them.
 
 A plain answer is the k best, and `Quota` the best of each group, out of the whole bank. `Mmr` and
-the policies choose out of a pool; see there.
+the policies choose out of a pool; see there. With a quota every group that may be shown has a pool
+of its own, so that a rare one is not crowded out; a pool holds k cases where there are so many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.modes.mode import Asked, Mode, Scope
+from retriever.modes.mode import Asked, Mode, Need, Scope
 from retriever.ranking.diversity import Mmr, Quota, directions
 from retriever.ranking.exploration import Exploration
-from retriever.ranking.ranked import Doubles, Ranked
+from retriever.ranking.ranked import Doubles, Ranked, merged
 from retriever.ranking.selection import Candidates, Similarity, select
 from retriever.scorer import probabilities
 from retriever.types import Calibration, Hit, Ids
@@ -123,9 +125,20 @@ def _chosen(
     """What is chosen for one query, by rank, and with which chance at each."""
     pool = wanted.pool
     if pool is None or mode.pooled:
-        found = mode.whole(scope, asked, 0 if pool is None else pool)
+        parts = [groups == group for group, limit in enumerate(limits) if limit]
+        need = Need(
+            wanted.k if pool is None else pool,
+            () if wanted.quota is None else parts,
+            wanted.min_score,
+        )
+        found = mode.whole(scope, asked, need)
         if pool is not None:
-            found = found.best(pool, scope.block.ids)
+            found = merged(
+                [
+                    found.at(np.flatnonzero(part[found.rows])).best(pool, scope.block.ids)
+                    for part in parts
+                ]
+            )
     else:
         # With a quota, so many of each group that may be shown: else there might be none of one.
         shares = [pool if limit else 0 for limit in limits]
@@ -156,35 +169,21 @@ def _similarity(scope: Scope, rows: Ids) -> Similarity:
     return to
 
 
-def merged(parts: Sequence[Ranked]) -> Ranked:
-    """Several rankings one after the other; at least one, and all of one mode."""
-    first = parts[0]
-    return Ranked(
-        np.concatenate([part.rows for part in parts]),
-        np.concatenate([part.utilities for part in parts]),
-        np.concatenate([part.scores for part in parts]),
-        None
-        if first.logits is None
-        else np.concatenate([part.logits for part in parts if part.logits is not None]),
-        {name: np.concatenate([part.parts[name] for part in parts]) for name in first.parts},
-    )
-
-
 def _hits(
     scope: Scope, found: Ranked, propensities: Doubles, calibration: Calibration | None
 ) -> list[Hit]:
-    chances = None
-    if found.logits is not None and calibration is not None:
-        chances = probabilities(found.logits, calibration)
-    return [
-        Hit(
-            id=int(scope.block.ids[row]),
-            score=float(found.scores[place]),
-            rank=place + 1,
-            logit=None if found.logits is None else float(found.logits[place]),
-            probability=None if chances is None else float(chances[place]),
-            propensity=float(propensities[place]),
-            parts={name: float(part[place]) for name, part in found.parts.items()} or None,
-        )
-        for place, row in enumerate(found.rows)
-    ]
+    # Whole columns as Python's numbers: one by one, they would take as long as the scan of a
+    # small bank.
+    unknown: list[Any] = [None] * len(found.rows)
+    ids, scores = scope.block.ids[found.rows].tolist(), found.scores.tolist()
+    logits = chances = parts = unknown
+    if found.logits is not None:
+        logits = found.logits.tolist()
+        if calibration is not None:
+            chances = probabilities(found.logits, calibration).tolist()
+    if found.parts:
+        values = zip(*(part.tolist() for part in found.parts.values()), strict=True)
+        parts = [dict(zip(found.parts, own, strict=True)) for own in values]
+    ranks = range(1, len(ids) + 1)
+    columns = (ids, scores, ranks, logits, chances, propensities.tolist(), parts)
+    return [Hit(*values) for values in zip(*columns, strict=True)]

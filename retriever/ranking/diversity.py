@@ -11,6 +11,7 @@ from retriever.errors import InvalidInput
 from retriever.ranking.ranked import Doubles
 from retriever.types import Array, Block, Floats, Ids
 from retriever.units import normalised
+from retriever.values import number, whole
 from retriever.vectors import taken
 
 #: What a stored case is by its outcome, as an index into `Quota.limits`.
@@ -36,10 +37,8 @@ class Mmr:
     pool: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.weight <= 1.0:
-            raise InvalidInput(f"mmr.weight = {self.weight}: from 0 to 1")
-        if self.pool is not None and self.pool < 1:
-            raise InvalidInput(f"mmr.pool = {self.pool}: at least 1, or None")
+        number("mmr.weight", self.weight, 0, 1)
+        whole("mmr.pool", self.pool, 1, none="10 k, at least 100")
 
     def size(self, k: int) -> int:
         """How many cases are in the pool, at most."""
@@ -66,14 +65,12 @@ class Quota:
     positive_at: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("positive", "negative", "unknown"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise InvalidInput(f"quota.{name} = {value}: at least 0")
+        whole("quota.positive", self.positive, 0)
+        whole("quota.negative", self.negative, 0)
+        whole("quota.unknown", self.unknown, 0, none="as many as there is room for")
         if not (self.positive or self.negative or self.unknown is None or self.unknown):
             raise InvalidInput("quota lets no case through; raise positive, negative or unknown")
-        if not 0.0 <= self.positive_at <= 1.0:
-            raise InvalidInput(f"quota.positive_at = {self.positive_at}: outcomes are in [0, 1]")
+        number("quota.positive_at", self.positive_at, 0, 1, why="outcomes are in [0, 1]")
 
     def limits(self, k: int) -> tuple[int, int, int]:
         """The most of each group, in the groups' order; none is above k."""

@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from retriever.errors import InvalidInput
 from retriever.ranking.ranked import Doubles
 from retriever.types import Bools
+from retriever.values import number, one_of, whole
 
 POLICIES = ("greedy", "epsilon", "softmax")
 
@@ -50,16 +50,13 @@ class Exploration:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
-            raise InvalidInput(f"policy = {self.policy!r}: one of {', '.join(POLICIES)}")
-        if not 0.0 <= self.epsilon <= 1.0:
-            raise InvalidInput(f"epsilon = {self.epsilon}: from 0 to 1")
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise InvalidInput(f"temperature = {self.temperature}: a finite number above 0")
-        if self.pool is not None and self.pool < 1:
-            raise InvalidInput(f"pool = {self.pool}: at least 1, or None for all cases")
-        if self.seed is not None and self.seed < 0:
-            raise InvalidInput(f"seed = {self.seed}: at least 0, or None")
+        one_of("exploration.policy", self.policy, POLICIES)
+        number("exploration.epsilon", self.epsilon, 0, 1)
+        smallest = math.nextafter(0, 1)
+        above = "a finite number above 0"
+        number("exploration.temperature", self.temperature, smallest, why=above)
+        whole("exploration.pool", self.pool, 1, none="all cases")
+        whole("exploration.seed", self.seed, 0, none="another one every time")
 
     def stream(self, query: str) -> np.random.Generator:
         """The random numbers for one query: of its text, so that its neighbours do not matter."""

@@ -1,7 +1,8 @@
 """Two rankings made one: by what a model makes of a case, and by the words it shares with a query.
 
-What is fused is a pool: the `depth` best cases of either side. A case of the pool that the words do
-not match has lexical score 0. Both ways are of the literature:
+What is fused is a pool: the `depth` best cases of either side. Both sides score all of it; a case
+that the words do not match has lexical score 0. A quota may bring in cases from beyond the pool:
+they are scored as if they were in it, and move nothing that is. Both ways are of the literature:
 
 * `zscore`: each side's scores, less their mean and divided by their standard deviation over the
   pool, are added with weights w and 1 - w. Montague & Croft, "Relevance score normalization for
@@ -24,8 +25,9 @@ from typing import Literal
 
 import numpy as np
 
-from retriever.errors import InvalidInput
 from retriever.ranking.ranked import Doubles
+from retriever.types import Bools
+from retriever.values import number, one_of, whole
 
 METHODS = ("zscore", "rrf")
 DENSE = ("exact", "cosine")
@@ -52,21 +54,17 @@ class Fusion:
     rrf_k: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise InvalidInput(f"fusion.method = {self.method!r}: one of {', '.join(METHODS)}")
-        if not 0.0 <= self.weight <= 1.0:
-            raise InvalidInput(f"fusion.weight = {self.weight}: from 0 to 1")
-        if self.dense not in (None, *DENSE):
-            raise InvalidInput(f"fusion.dense = {self.dense!r}: one of {', '.join(DENSE)}, or None")
-        if self.depth < 1:
-            raise InvalidInput(f"fusion.depth = {self.depth}: at least 1")
-        if not (math.isfinite(self.rrf_k) and self.rrf_k >= 0):
-            raise InvalidInput(f"fusion.rrf_k = {self.rrf_k}: a finite number, at least 0")
+        one_of("fusion.method", self.method, METHODS)
+        number("fusion.weight", self.weight, 0, 1)
+        one_of("fusion.dense", self.dense, DENSE, or_none=True)
+        whole("fusion.depth", self.depth, 1)
+        number("fusion.rrf_k", self.rrf_k, 0)
 
-    def fused(self, dense: Side, lexical: Side) -> Doubles:
-        """One score a case of the pool: (P,)."""
+    def fused(self, dense: Side, lexical: Side, pool: Bools | None = None) -> Doubles:
+        """One score a case: (P,); with `pool` (P,), z-scores are over these cases of them."""
         if self.method == "zscore":
-            return self.weight * zscores(dense.scores) + (1 - self.weight) * zscores(lexical.scores)
+            near, matching = zscores(dense.scores, pool), zscores(lexical.scores, pool)
+            return self.weight * near + (1 - self.weight) * matching
         return self.weight * self._reciprocal(dense) + (1 - self.weight) * self._reciprocal(lexical)
 
     def _reciprocal(self, side: Side) -> Doubles:
@@ -81,13 +79,17 @@ class Side:
     ranks: Doubles
 
 
-def zscores(values: Doubles) -> Doubles:
-    """Mean 0, deviation 1 (of the population): (P,) -> (P,); all 0 where the deviation is 0."""
+def zscores(values: Doubles, over: Bools | None = None) -> Doubles:
+    """Mean 0, deviation 1 (of the population): (P,) -> (P,); all 0 where the deviation is 0.
+
+    With `over` (P,), mean and deviation are of these alone.
+    """
     if not len(values):
         return values
-    centred = values - values.mean()
-    deviation = math.sqrt(float(np.mean(centred**2)))
+    own = values if over is None else values[over]
+    centred = values - own.mean()
+    deviation = math.sqrt(float(np.mean((own - own.mean()) ** 2)))
     # Equal values leave rounding errors behind, which must not be blown up to a ranking.
-    if deviation <= 1e-12 * float(np.abs(values).max()):
+    if deviation <= 1e-12 * float(np.abs(own).max()):
         return np.zeros_like(values)
     return np.asarray(centred / deviation, np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -48,6 +48,20 @@ class Ranked(NamedTuple):
     def best(self, count: int, ids: Ids) -> Ranked:
         """The `count` best, best first, ties to the lower id; `ids` (N,) are the block's."""
         return self.at(np.lexsort((ids[self.rows], -self.utilities))[:count])
+
+
+def merged(parts: Sequence[Ranked]) -> Ranked:
+    """Several rankings one after the other; at least one, and all of one mode."""
+    first = parts[0]
+    return Ranked(
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.utilities for part in parts]),
+        np.concatenate([part.scores for part in parts]),
+        None
+        if first.logits is None
+        else np.concatenate([part.logits for part in parts if part.logits is not None]),
+        {name: np.concatenate([part.parts[name] for part in parts]) for name in first.parts},
+    )
 
 
 def nothing(*parts: str, logits: bool = False) -> Ranked:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.tiers.module import faiss_module
-from retriever.tiers.tier import selector
+from retriever.tiers.tier import filtered
 from retriever.types import Bools, Floats, Ids
 
 
@@ -39,9 +39,9 @@ class FlatTier:
         """See `Tier.search`."""
         faiss = faiss_module()
 
-        chosen = selector(eligible)
+        chosen, fetch = filtered(count, eligible, self._index.ntotal)
         params = None if chosen is None else faiss.SearchParameters(sel=chosen)
-        scores, rows = self._index.search(queries, count, params=params)
+        scores, rows = self._index.search(queries, fetch, params=params)
         return scores, rows
 
     def stored(self, rows: Ids) -> Floats:

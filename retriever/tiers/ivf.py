@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.tiers.module import faiss_module
-from retriever.tiers.tier import selector
+from retriever.tiers.tier import filtered
 from retriever.types import Bools, Floats, Ids
 
 
@@ -47,16 +47,17 @@ class IvfTier:
         """See `Tier.search`."""
         faiss = faiss_module()
 
-        chosen, most = selector(eligible), self._index.nlist
+        chosen, fetch = filtered(count, eligible, self._index.ntotal)
+        most = self._index.nlist
         probes = probes_for(self._probes, eligible, most)
         params = faiss.SearchParametersIVF(nprobe=probes, sel=chosen)
-        scores, rows = self._index.search(queries, count, params=params)
+        scores, rows = self._index.search(queries, fetch, params=params)
         short = np.flatnonzero(rows[:, -1] < 0)
         while len(short) and probes < most:
             # The lists visited held too few; further ones, for these queries alone.
             probes = min(4 * probes, most)
             params = faiss.SearchParametersIVF(nprobe=probes, sel=chosen)
-            scores[short], rows[short] = self._index.search(queries[short], count, params=params)
+            scores[short], rows[short] = self._index.search(queries[short], fetch, params=params)
             short = np.flatnonzero(rows[:, -1] < 0)
         return scores, rows
 

@@ -25,6 +25,9 @@ COSINE_FLAT_ROWS = 500_000
 COSINE_FLAT_ROWS_GPU = 10_000_000
 #: Fewer rows than this are not worth lists or a graph, nor enough to train them.
 LEAST_ROWS = 1_000
+#: An index changes its kind once the bank is past a size by this factor: at the very size, one case
+#: that comes and goes would have it built anew each time.
+MARGIN = 1.2
 
 
 class Plan(NamedTuple):
@@ -36,9 +39,23 @@ class Plan(NamedTuple):
     reason: str
 
 
-def planned(settings: IndexSettings, mode: Mode, rows: int, gpu: bool) -> Plan:
-    """The index for a bank of `rows` rows."""
+def planned(
+    settings: IndexSettings, mode: Mode, rows: int, gpu: bool, present: str | None = None
+) -> Plan:
+    """The index for a bank of `rows` rows.
+
+    Args:
+        settings: what was asked for.
+        mode: what it is for.
+        rows: how many cases it holds.
+        gpu: whether it is on one.
+        present: the kind that is there, which stays as long as the size is near one that has it.
+    """
     kind, reason = _kind(settings, mode, rows, gpu)
+    for near in (int(rows / MARGIN), int(np.ceil(rows * MARGIN))):
+        other, _ = _kind(settings, mode, near, gpu)
+        if other == present != kind:
+            kind, reason = other, f"{reason}; {rows} rows are too near that to change"
     lists = settings.lists or round(np.sqrt(rows))
     lists = max(1, min(lists, settings.sample, rows))
     probes = settings.probes or max(8, lists // 8)

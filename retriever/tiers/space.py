@@ -9,12 +9,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.errors import IndexUnavailable, NonFiniteScore
+from retriever.errors import IndexUnavailable
 from retriever.head import Head
 from retriever.tiers.linear_form import LinearForm
 from retriever.tiers.plan import Mode
-from retriever.types import Array, Block, Floats, Ids
-from retriever.units import units, width
+from retriever.types import Array, Block, Bools, Floats, Ids
+from retriever.units import sound_units, width
 from retriever.vectors import shape, taken
 
 
@@ -34,19 +34,23 @@ class Space(Protocol):
         ...
 
     def fit(self, block: Block, sample: Ids) -> None:
-        """Learn from some live rows, at least one, how the others are best turned."""
+        """Learn from some live rows, one sound one at least, how the others are best turned."""
         ...
 
     def width(self, block: Block) -> int:
         """E, the values of a vector; after `fit`."""
         ...
 
-    def vectors(self, block: Block, rows: Ids) -> Floats:
-        """Of some live rows: (C,) -> (C, E).
+    def vectors(self, block: Block, rows: Ids) -> tuple[Floats, Bools]:
+        """Of some live rows: (C,) -> (C, E), (C,).
 
-        Raises:
-            NonFiniteScore: a vector holds NaN or infinity; the case is named.
+        The second says which rows can be indexed; the bank's vector of another holds NaN or
+        infinity, and what stands for it here means nothing.
         """
+        ...
+
+    def sound(self, block: Block, rows: Ids) -> Bools:
+        """Which of some live rows are numbers: (C,) -> (C,); before `fit`, too."""
         ...
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
@@ -76,9 +80,13 @@ class UnitSpace:
         """See `Space.width`."""
         return width(block)
 
-    def vectors(self, block: Block, rows: Ids) -> Floats:
+    def vectors(self, block: Block, rows: Ids) -> tuple[Floats, Bools]:
         """See `Space.vectors`."""
-        return units(block, rows)
+        return sound_units(block, rows)
+
+    def sound(self, block: Block, rows: Ids) -> Bools:
+        """See `Space.sound`."""
+        return sound_units(block, rows)[1]
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """See `Space.arrays`."""
@@ -117,17 +125,23 @@ class HeadSpace:
 
     def fit(self, block: Block, sample: Ids) -> None:
         """See `Space.fit`."""
-        self.form = LinearForm.fit(self._head, self._finite(block, sample), self._width)
+        vectors, sound = _sound(block, sample)
+        self.form = LinearForm.fit(self._head, vectors[sound], self._width)
 
     def width(self, block: Block) -> int:
         """See `Space.width`."""
         assert self.form is not None, "fitted before it is used"
         return self.form.width + self._head.rank
 
-    def vectors(self, block: Block, rows: Ids) -> Floats:
+    def vectors(self, block: Block, rows: Ids) -> tuple[Floats, Bools]:
         """See `Space.vectors`."""
         assert self.form is not None, "fitted before it is used"
-        return self.form.case_vectors(self._finite(block, rows))
+        vectors, sound = _sound(block, rows)
+        return self.form.case_vectors(vectors), sound
+
+    def sound(self, block: Block, rows: Ids) -> Bools:
+        """See `Space.sound`."""
+        return _sound(block, rows)[1]
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """See `Space.arrays`."""
@@ -163,17 +177,15 @@ class HeadSpace:
             raise ValueError("its directions are not those of this head's features")
         self.form = form
 
-    def _finite(self, block: Block, rows: Ids) -> Floats:
-        vectors = taken(_projections(block), rows)
-        # One broken value makes the sum broken; the sums alone are looked at.
-        broken = ~np.isfinite(vectors.sum(axis=1, dtype=np.float64))
-        if broken.any():
-            culprit = block.ids[rows[int(np.flatnonzero(broken)[0])]]
-            raise NonFiniteScore(
-                f"the vector of case {culprit} holds NaN or infinity; embed the bank again, or "
-                "load another artifact"
-            )
-        return vectors
+
+def _sound(block: Block, rows: Ids) -> tuple[Floats, Bools]:
+    """Projections, with zeros for what is no number, and which are none of that: (C, W), (C,)."""
+    vectors = taken(_projections(block), rows)
+    # One broken value, and only that, breaks the sum: it is taken in float64.
+    with np.errstate(invalid="ignore"):
+        sound = np.isfinite(vectors.sum(axis=1, dtype=np.float64))
+    vectors[~sound] = 0
+    return vectors, sound
 
 
 def _projections(block: Block) -> tuple[Array, ...]:

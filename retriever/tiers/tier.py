@@ -60,19 +60,27 @@ class HostTier(Tier, Protocol):
         ...
 
 
-def selector(eligible: Bools) -> Any:
-    """FAISS's filter for these rows, None where it would cost more than it saves.
+def filtered(count: int, eligible: Bools, held: int) -> tuple[Any, int]:
+    """FAISS's filter for these rows, and how many to ask for so that `count` are eligible.
 
-    It holds a pointer to bits that live as long as it does.
+    No filter where asking for more costs less. A filter holds a pointer to bits that live as long
+    as it does.
+
+    Args:
+        count: how many are wanted.
+        eligible: (N,) the rows that may be found.
+        held: rows in the index, whether or not they may be found.
     """
     faiss = faiss_module()
 
-    if not len(eligible) or np.count_nonzero(eligible) >= FEW * len(eligible):
-        return None
+    few = int(np.count_nonzero(eligible))
+    fetch = _fetched(count, few, held)
+    if few >= FEW * held and fetch <= MOST_RESULTS:
+        return None, max(1, min(fetch, held))
     bits = np.packbits(eligible, bitorder="little")
     made = faiss.IDSelectorBitmap(len(bits), faiss.swig_ptr(bits))
     made.bits = bits
-    return made
+    return made, max(1, min(count, few))
 
 
 def unfiltered(count: int, eligible: Bools, nodes: int) -> int:
@@ -83,7 +91,11 @@ def unfiltered(count: int, eligible: Bools, nodes: int) -> int:
         eligible: (N,) the rows that may be found.
         nodes: what the index holds, with what is dead in it.
     """
-    share = max(1, int(np.count_nonzero(eligible))) / max(1, nodes)
-    # A quarter more: among the best, eligible rows are not spread evenly.
-    fetch = count if share >= 1 else math.ceil(1.25 * count / share) + 16
+    fetch = _fetched(count, int(np.count_nonzero(eligible)), nodes)
     return max(1, min(fetch, MOST_RESULTS, nodes))
+
+
+def _fetched(count: int, eligible: int, nodes: int) -> int:
+    share = max(1, eligible) / max(1, nodes)
+    # A quarter more: among the best, eligible rows are not spread evenly.
+    return count if share >= 1 else math.ceil(1.25 * count / share) + 16

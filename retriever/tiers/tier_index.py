@@ -13,6 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from retriever.device import Device
+from retriever.errors import IndexUnavailable
 from retriever.following import Contents, Followed, Follower
 from retriever.saved_index import Form, Saved, read, write
 from retriever.tiers.gpu import resolved
@@ -84,6 +85,21 @@ class TierIndex:
         except Abandoned:  # on the way in, never by what runs inside
             yield False
 
+    def notice(self, block: Block) -> bool:
+        """Let go of cases that the block does not hold; False where a build has to end first."""
+        if self.follower.building or self._builder is not None:
+            return False  # what is being built may hold some
+        contents = self.follower.contents
+        if contents is None or contents.version >= block.version or not contents.outlived(block):
+            return True
+        try:
+            with self.held(block):
+                pass
+        except BaseException:
+            self.follower.forget()
+            raise
+        return self._builder is None
+
     def save(self, folder: Path) -> int | None:
         """Write the index so that a crash leaves the old one, or none; its version, or None."""
         with self._saving:
@@ -96,7 +112,7 @@ class TierIndex:
 
     def load(self, folder: Path, block: Block) -> bool:
         """Take over a saved index; False, with the reason in the log, where it does not fit."""
-        if not folder.exists():
+        if not (folder.exists() or folder.is_symlink()):
             return False
         self.space.check(block)
         key = block.embeddings_key if self.space.role == "embeddings" else block.projections_key
@@ -104,8 +120,12 @@ class TierIndex:
             saved = read(folder, block, key, self.settings.storage, self.space.name)
             with self.follower.locked():
                 self._restore(block, saved)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-            log.warning("saved index %s is not used and will be rebuilt: %s", folder, error)
+        except IndexUnavailable:  # no FAISS: nothing is wrong with the file
+            raise
+        except Exception as error:
+            # Every way of being damaged: numpy, zipfile, json and FAISS raise a dozen kinds.
+            reason = str(error) or type(error).__name__
+            log.warning("saved index %s is not used and will be rebuilt: %s", folder, reason)
             return False
         with self.held(block):
             return True

@@ -198,8 +198,8 @@ def _requested(args: argparse.Namespace, out: Output) -> int:
                 else f"it is not clear what is meant: {getattr(tried, 'why', '')}"
             )
             if candidates:
-                cases = bank.get(candidates, namespace=args.namespace)
-                out.table(CASE_COLUMNS, map(case_row, cases))
+                cases = bank.known(candidates, namespace=args.namespace, history=True)
+                out.table(CASE_COLUMNS, map(case_row, cases.values()))
             raise CommandError("nothing was forgotten; name cases by --ids")
         if args.dry_run:
             show_receipt(tried, out)
@@ -217,7 +217,8 @@ def _requested(args: argparse.Namespace, out: Output) -> int:
 def _show_cases(bank: CaseBank, tried: Receipt, out: Output) -> None:
     ids = tried.ids[:_SHOWN]
     if ids:
-        out.table(CASE_COLUMNS, map(case_row, bank.get(ids, namespace=tried.namespace)))
+        cases = bank.known(ids, namespace=tried.namespace, history=True)
+        out.table(CASE_COLUMNS, map(case_row, cases.values()))
 
 
 def _verify(args: argparse.Namespace, out: Output) -> int:

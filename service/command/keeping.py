@@ -11,7 +11,7 @@ from memory.times import microseconds
 from service.command.errors import CommandError
 from service.command.forgetting import show_receipt
 from service.command.opening import opened
-from service.command.options import actor_of, add_act, add_actor
+from service.command.options import actor_of, add_act, add_actor, add_index_folder
 from service.command.output import Output
 
 
@@ -33,11 +33,13 @@ def add_to(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     add_actor(parser)
+    add_index_folder(parser)
     parser.set_defaults(run=_delete_namespace)
 
     parser = command("schedule", "Requests to forget that wait for their time.")
     parser.add_argument("action", choices=("list", "run", "cancel"))
     parser.add_argument("number", type=int, nargs="?", help="of `cancel`")
+    add_index_folder(parser)
     parser.set_defaults(run=_schedule)
 
 

@@ -73,25 +73,33 @@ CASE_COLUMNS = ("id", "kind", "outcome", "told", "tags", "query")
 
 
 def _search(args: argparse.Namespace, out: Output) -> int:
+    _check_text(args.text)
     mode = args.mode or _mode_of(args)
     with opened(args) as found:
-        hits = _hits(found, args, mode)
-        cases = found.bank.get([id_ for id_, _ in hits], namespace=args.namespace)
+        scores = dict(_hits(found, args, mode))
+        # What was forgotten after it was found is not there any more.
+        cases = list(found.bank.known(scores, namespace=args.namespace).values())
     out.data(
         {
             "mode": mode,
             "hits": [
-                {"rank": rank, "score": score, "case": case_json(case)}
-                for rank, ((_, score), case) in enumerate(zip(hits, cases, strict=True), start=1)
+                {"rank": rank, "score": scores[case.id], "case": case_json(case)}
+                for rank, case in enumerate(cases, start=1)
             ],
         }
     )
-    rows = ((score, *case_row(case)) for (_, score), case in zip(hits, cases, strict=True))
     if cases:
-        out.table(("score", *CASE_COLUMNS), rows)
+        out.table(("score", *CASE_COLUMNS), ((scores[c.id], *case_row(c)) for c in cases))
     else:
         out.line("no case was found")
     return 0
+
+
+def _check_text(text: str) -> None:
+    if not text.strip():
+        raise CommandError("TEXT is blank; give words to search for")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise CommandError("TEXT is not valid UTF-8; give it in the encoding of the shell")
 
 
 def _mode_of(args: argparse.Namespace) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from memory import CaseBank
@@ -52,8 +53,10 @@ def opened(args: argparse.Namespace, *, make: bool = False) -> Iterator[Opened]:
     if not make and not is_there(location):
         raise CommandError(f"there is no bank at {location}; `precedent import` makes one")
     artifact, encoder = getattr(args, "artifact", None), getattr(args, "encoder", None)
+    folder = _index_folder(args, location)
     if artifact is None and encoder is None:
         with CaseBank.open(location) as bank:
+            _reach(bank, folder)
             yield Opened(bank)
         return
     with ExitStack() as stack:
@@ -70,7 +73,31 @@ def opened(args: argparse.Namespace, *, make: bool = False) -> Iterator[Opened]:
                 projections=None if scorer is None else CaseProjector(scorer),
             )
         )
+        _reach(bank, folder)
         yield Opened(bank, scorer, text_encoder)
+
+
+def _index_folder(args: argparse.Namespace, location: str) -> Path | None:
+    """Where saved indexes may be that a removal has to reach."""
+    if not hasattr(args, "index_folder"):
+        return None
+    if args.index_folder is not None:
+        folder = Path(args.index_folder)
+        if not folder.is_dir():
+            # A misspelt one would leave the vectors where they are.
+            raise CommandError(f"--index-folder: there is no folder {folder}")
+        return folder
+    beside = None if is_postgres(location) else file_of(location).with_name("index")
+    return beside if beside is not None and beside.is_dir() else None
+
+
+def _reach(bank: CaseBank, folder: Path | None) -> None:
+    """Have what is removed from the bank leave the saved indexes, too."""
+    if folder is None:
+        return
+    from service.saved_sink import SavedIndexSink
+
+    bank.register(SavedIndexSink(folder))
 
 
 @contextmanager

@@ -75,6 +75,18 @@ def add_act(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say what would go")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     add_actor(parser)
+    add_index_folder(parser)
+
+
+def add_index_folder(parser: argparse.ArgumentParser) -> None:
+    """Where a service saves its indexes, which hold vectors of cases."""
+    parser.add_argument(
+        "--index-folder",
+        metavar="FOLDER",
+        default=None,
+        help="a service's saved indexes, of which those of the namespace are deleted, too "
+        "(default: `index` beside a file, where it is there)",
+    )
 
 
 def add_actor(parser: argparse.ArgumentParser) -> None:

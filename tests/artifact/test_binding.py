@@ -184,10 +184,11 @@ def test_threads_have_bindings_of_their_own(runtime):
     assert wrong == []
 
 
-def test_the_arena_takes_what_is_asked_for_and_a_limit_only_if_one_is_given():
+def test_the_arena_takes_what_is_asked_for_a_limit_only_if_one_is_given_and_fp32_is_fp32():
     assert cuda_options(2, None) == {
         "device_id": "2",
         "arena_extend_strategy": "kSameAsRequested",
+        "use_tf32": "0",
     }
     assert cuda_options(0, 123)["gpu_mem_limit"] == "123"
 

@@ -69,6 +69,7 @@ def test_cuda_that_starts_is_used_on_the_device_named_and_said(install, caplog, 
     assert options["device_id"] == ("2" if device == "cuda:2" else "0")
     assert options["arena_extend_strategy"] == "kSameAsRequested"
     assert "gpu_mem_limit" not in options
+    assert options["use_tf32"] == "0"
     assert runtime.preloaded
     assert CUDA in caplog.text
 

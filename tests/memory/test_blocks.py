@@ -9,7 +9,15 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from memory import BankBusy, BankConfig, CaseBank, EmbeddingFailed, NewCase
+from memory import (
+    BankBusy,
+    BankClosed,
+    BankConfig,
+    ByIds,
+    CaseBank,
+    EmbeddingFailed,
+    NewCase,
+)
 from memory.arrays.block import Blocks
 from tests.memory.embedders import Broken, Digests
 from tests.memory.feeds import FakeFeed, assert_holds, roles
@@ -457,6 +465,24 @@ def test_the_same_block_is_given_while_nothing_changes(tmp_path, embedders):
         assert newer.version > block.version
         assert len(newer) == 2
         assert np.shares_memory(newer.projections[0], block.projections[0])
+
+
+def test_every_commit_of_another_opening_is_in_the_next_block_on_either_engine(bank_location):
+    with CaseBank.open(bank_location) as reader, CaseBank.open(bank_location) as writer:
+        assert reader.block("default").version == 0
+        versions, ids = [], []
+        for number in range(3):
+            ids += writer.add([NewCase(f"q {number}")])
+            block = reader.block("default")
+            versions.append(block.version)
+            assert sorted(block.ids[block.live]) == ids
+        assert versions == sorted(set(versions))
+        writer.forget(ByIds((ids[0],)))
+        block = reader.block("default")
+        assert sorted(block.ids[block.live]) == ids[1:]
+        assert reader.block("elsewhere").version == 0
+    with pytest.raises(BankClosed, match="closed"):
+        reader.block("default")
 
 
 def test_a_write_of_another_bank_object_is_seen(tmp_path, embedders):

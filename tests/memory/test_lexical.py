@@ -217,6 +217,46 @@ def test_in_a_large_bank_common_words_count_for_the_score_and_do_not_find(
         assert len(bank.search_text("harbour", 40)) == 16
 
 
+def test_given_cases_score_what_a_search_scores_them(styled):
+    rng = random.Random(3)
+    said = [" ".join(rng.choices(WORDS, k=rng.randint(1, 12))) for _ in range(90)]
+    styled.add([NewCase(words, tags=("tag",) * (i % 3)) for i, words in enumerate(said)])
+    styled.add([NewCase("harbour harbour")], namespace="other")
+    styled.update(7, {"query": "the captain of the harbour"})
+    for query in ("harbour", "captain's ledgers of the river", "nothing of it", "", "?!", "har"):
+        expected = dict(styled.search_text(query, 1000))
+        assert styled.text_scores(query, range(1, 200)) == expected
+        some = [5, 90, 7, 7, 4000, -1, 2**70, *list(expected)[::4]]
+        found = styled.text_scores(query, some)
+        assert found == {id_: score for id_, score in expected.items() if id_ in some}
+    assert styled.text_scores("harbour", []) == {}
+    assert styled.text_scores("harbour", range(1, 200), namespace="nowhere") == {}
+    assert styled.text_scores("harbour", [5, 7], namespace="other") == {}, "of this namespace alone"
+    with pytest.raises(InvalidInput, match="id"):
+        styled.text_scores("harbour", ["7"])
+
+
+def test_what_is_kept_for_history_has_no_score_by_its_words(file_bank):
+    ids_ = file_bank.add([NewCase(f"harbour {i}") for i in range(4)])
+    file_bank.forget(ByIds((ids_[1],)), mode="retire")
+    assert file_bank.text_scores("harbour", ids_) == dict(file_bank.search_text("harbour"))
+    assert len(file_bank.text_scores("harbour", ids_)) == 3
+
+
+def test_many_cases_are_scored_in_parts_and_common_words_cost_no_accuracy(
+    bank_location, monkeypatch
+):
+    monkeypatch.setattr(lexical, "_AT_ONCE", 7)
+    monkeypatch.setattr(lexical, "_COMMON", 10)
+    with CaseBank.open(bank_location) as bank:
+        bank.add([NewCase(f"harbour number {i}") for i in range(40)])
+        bank.add([NewCase("an astrolabe in the harbour")])
+        every = bank.text_scores("harbour astrolabe", range(1, 42))
+        assert every == dict(bank.search_text("harbour astrolabe", 1000))
+        ((first, score),) = bank.search_text("harbour astrolabe", 1)
+        assert every[first] == pytest.approx(score, rel=1e-5), "only the rarer word was looked at"
+
+
 # Filters and namespaces
 
 
@@ -318,10 +358,11 @@ def test_a_query_of_100_000_characters_is_ranked_by_its_first_words(file_bank):
 
 def test_a_query_that_cannot_be_text_is_refused(file_bank):
     file_bank.add([NewCase("harbour")])
-    with pytest.raises(InvalidInput, match="cannot be stored"):
-        file_bank.search_text("har\x00bour")
-    with pytest.raises(InvalidInput, match="cannot be stored"):
-        file_bank.search_text("harbour \ud800")
+    for ask in (file_bank.search_text, lambda query: file_bank.text_scores(query, [1])):
+        with pytest.raises(InvalidInput, match=r"'\\x00' at character 3, which no stored text has"):
+            ask("har\x00bour")
+        with pytest.raises(InvalidInput, match="at character 8, which no stored text has"):
+            ask("harbour \ud800")
     with pytest.raises(InvalidInput, match="must be text"):
         file_bank.search_text(17)
 

@@ -124,3 +124,29 @@ def test_every_install_is_pinned_and_nothing_secret_is_baked_in():
     assert all("-c constraints.txt" in rest for rest in installs)
     text = " ".join(rest for _, rest in instructions()).lower()
     assert not re.search(r"token|secret|password|api_key", text)
+
+
+def environment(stage: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for rest in values(stage, "ENV") for word in rest.split())
+
+
+@pytest.mark.parametrize("stage", IMAGES)
+def test_what_is_compiled_at_first_use_is_kept_on_the_volume_that_the_user_may_write(stage):
+    volumes = json.loads(values(stage, "VOLUME")[0])
+    caches = [v for name, v in environment(stage).items() if name.endswith("_CACHE_DIR")]
+    assert len(caches) == (2 if stage == "gpu" else 1)
+    assert all(cache.startswith(f"{volumes[0]}/") for cache in caches)
+    (made,) = [rest for rest in values(stage, "RUN") if "useradd" in rest]
+    assert "--uid 10001" in made
+    assert re.search(rf"install -d -o precedent .*{volumes[0]}\b", made)
+
+
+def test_the_gpu_image_can_build_the_launchers_of_triton():
+    (base,) = values("gpu", "FROM")
+    (packages,) = [rest for rest in values(base, "RUN") if "apt-get install" in rest]
+    assert {"gcc", "libc6-dev", "python3-dev", "--no-install-recommends"} <= set(packages.split())
+
+
+@pytest.mark.parametrize("stage", IMAGES)
+def test_an_image_sends_nothing_to_the_makers_of_its_runtime(stage):
+    assert environment(stage)["ORT_DISABLE_TELEMETRY"] == "1"

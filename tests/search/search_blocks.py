@@ -128,6 +128,9 @@ class TinyLexical:
         kept = [pair for pair in self.scores.items() if where is None or pair[0] in where]
         return sorted(kept, key=lambda pair: (-pair[1], pair[0]))[:k]
 
+    def text_scores(self, query, ids, *, namespace):
+        return {id_: self.scores[id_] for id_ in ids if id_ in self.scores}
+
 
 @dataclass
 class TinyScorer:

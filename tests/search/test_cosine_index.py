@@ -1,7 +1,9 @@
 """The FAISS index against a full sort, and its saved copy against every kind of damage."""
 
+import hashlib
 import json
 import logging
+import shutil
 import threading
 import weakref
 
@@ -312,12 +314,13 @@ def test_a_saved_index_whose_rows_have_moved_is_built_anew(saved, caplog):
 def test_a_broken_vector_stays_refused_after_loading(saved):
     block, folder = saved
     broken = block_of(np.vstack([vectors_of(block), np.full((1, 8), np.nan)]), version=2)
-    index = CosineIndex(FLAT)
+    index, query = CosineIndex(FLAT), np.ones((1, 8), np.float32)
+    assert index.load(folder, broken)
     for _ in range(2):
-        with pytest.raises(NonFiniteScore):
-            index.load(folder, broken)
-        with pytest.raises(NonFiniteScore):
-            index.search(broken, np.ones((1, 8), np.float32), 1)
+        with pytest.raises(NonFiniteScore, match="case 41"):
+            index.search(broken, query, 1)
+        found = index.search(broken, query, 3, np.arange(41) < 40)
+        assert ids_of(block, found) == [slow_search(block, query[0], 3)]
 
 
 def flip_a_byte(folder):
@@ -340,9 +343,53 @@ def restamp(**values):
     return damage
 
 
+def rearrayed(data):
+    """Other bytes for the arrays, with the digest that is theirs."""
+
+    def damage(folder):
+        (folder / ARRAYS_FILE).write_bytes(data)
+        restamp(arrays_sha256=hashlib.sha256(data).hexdigest())(folder)
+
+    return damage
+
+
+def unstamped(folder):
+    (folder / STAMP_FILE).unlink()
+    (folder / STAMP_FILE).mkdir()
+
+
+def plain_file(folder):
+    shutil.rmtree(folder)
+    folder.write_text("no index")
+
+
+def linked(folder):
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to(folder.with_name("elsewhere"))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
+        rearrayed(b""),
+        rearrayed(b"PK\x03\x04junk"),
+        rearrayed(b"junk"),
+        unstamped,
+        plain_file,
+        linked,
+        lambda folder: (folder / STAMP_FILE).write_text("[" * 100_000),
+        lambda folder: (folder / STAMP_FILE).write_text('"text"'),
+        restamp(trained_at="abc"),
+        restamp(trained_at=None),
+        restamp(trained_at=True),
+        restamp(trained_at=-5),
+        restamp(trained_at=0),
+        restamp(trained_at=41),
+        restamp(version=0.5),
+        restamp(version="1"),
+        restamp(version=None),
+        restamp(sha256=None),
+        restamp(kind=["flat"]),
         flip_a_byte,
         cut_off,
         lambda folder: (folder / INDEX_FILE).write_bytes(b""),
@@ -380,6 +427,17 @@ def test_a_damaged_or_foreign_copy_is_noticed_and_rebuilt(saved, damage, caplog)
         assert not index.load(folder, block)
     assert "will be rebuilt" in caplog.text
     assert index.follow(block) == "rebuilt"
+
+
+def test_an_index_is_not_saved_through_a_link(saved):
+    block, folder = saved
+    linked(folder)
+    before = (folder / STAMP_FILE).read_bytes()
+    index = CosineIndex(FLAT)
+    index.follow(changed(block, version=7))
+    with pytest.raises(OSError, match="symbolic link"):
+        index.save(folder)
+    assert (folder / STAMP_FILE).read_bytes() == before
 
 
 def test_a_copy_of_other_vectors_with_the_same_version_is_not_served(saved):

@@ -179,9 +179,9 @@ def test_a_quota_in_a_bank_without_such_cases_gives_none():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Mmr(1.2), r"mmr.weight = 1.2: from 0 to 1"),
+        (lambda: Mmr(1.2), r"mmr.weight = 1.2: a finite number from 0 to 1"),
         (lambda: Mmr(pool=0), r"mmr.pool = 0"),
-        (lambda: Quota(-1, 2), r"quota.positive = -1: at least 0"),
+        (lambda: Quota(-1, 2), r"quota.positive = -1: a whole number, at least 0"),
         (lambda: Quota(0, 0), "quota lets no case through"),
         (lambda: Quota(1, 1, positive_at=2.0), r"quota.positive_at = 2.0"),
         (lambda: Fusion(weight=-0.1), r"fusion.weight = -0.1"),
@@ -189,6 +189,19 @@ def test_a_quota_in_a_bank_without_such_cases_gives_none():
         (lambda: Fusion(dense="lexical"), "fusion.dense = 'lexical'"),
         (lambda: Fusion(depth=0), r"fusion.depth = 0"),
         (lambda: Fusion(rrf_k=math.inf), r"fusion.rrf_k = inf"),
+        (lambda: Quota(1.5, 2), r"quota.positive = 1.5: a whole number"),
+        (lambda: Quota(2, math.nan), r"quota.negative = nan"),
+        (lambda: Quota(True, 0), r"quota.positive = True"),
+        (lambda: Quota("1", 0), r"quota.positive = '1'"),
+        (lambda: Quota(1, 1, 0.5), r"quota.unknown = 0.5: .* or None for as many"),
+        (lambda: Quota(1, 1, positive_at="1"), r"quota.positive_at = '1': outcomes"),
+        (lambda: Mmr("0.5"), r"mmr.weight = '0.5'"),
+        (lambda: Mmr(pool=2.5), r"mmr.pool = 2.5: a whole number, at least 1, or None for 10 k"),
+        (lambda: Fusion(depth=1.5), r"fusion.depth = 1.5: a whole number"),
+        (lambda: Fusion(rrf_k=True), r"fusion.rrf_k = True"),
+        (lambda: Fusion(weight=10**400), r"fusion.weight = 1000.*\.\.\.: a finite number"),
+        (lambda: Fusion(weight=10**5000), r"fusion.weight = an? int too long"),
+        (lambda: Fusion(method=["rrf"]), r"fusion.method = \['rrf'\]: one of"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(make, message):

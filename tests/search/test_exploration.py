@@ -304,14 +304,70 @@ def test_a_quota_holds_whatever_the_policy_draws(mode):
     ("values", "message"),
     [
         ({"policy": "thompson"}, "policy = 'thompson': one of greedy, epsilon, softmax"),
-        ({"epsilon": 1.5}, r"epsilon = 1.5: from 0 to 1"),
+        ({"epsilon": 1.5}, r"epsilon = 1.5: a finite number from 0 to 1"),
         ({"epsilon": math.nan}, "epsilon = nan"),
         ({"temperature": 0.0}, "temperature = 0.0: a finite number above 0"),
         ({"temperature": math.inf}, "temperature = inf"),
-        ({"pool": 0}, "pool = 0: at least 1"),
-        ({"seed": -1}, "seed = -1: at least 0"),
+        ({"pool": 0}, "pool = 0: a whole number, at least 1, or None for all cases"),
+        ({"seed": -1}, "seed = -1: a whole number, at least 0"),
+        ({"seed": 1.5}, "exploration.seed = 1.5"),
+        ({"seed": True}, "exploration.seed = True"),
+        ({"pool": 1.5}, "exploration.pool = 1.5"),
+        ({"epsilon": "0.1"}, "exploration.epsilon = '0.1'"),
+        ({"temperature": None}, "exploration.temperature = None: a finite number above 0"),
+        ({"policy": ["softmax"]}, "exploration.policy = "),
     ],
 )
 def test_a_policy_that_means_nothing_is_refused(values, message):
     with pytest.raises(InvalidInput, match=message):
         Exploration(**values)
+
+
+class Wide(TinyScorer):
+    """A head of 64 numbers, for which float32 sums round differently from exact ones."""
+
+    def __init__(self, calibration=None):
+        weight = np.random.default_rng(3).standard_normal(64).astype(np.float32)
+        super().__init__(Head(weight * 0.05, 0.1), calibration or Calibration())
+
+    def query_projections(self, queries):
+        rng = np.random.default_rng(len(queries[0]))
+        return rng.standard_normal((len(queries), 64)).astype(np.float32)
+
+
+def near_ties(spread, **more):
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((1, 64)) + spread * rng.standard_normal((1500, 64))
+    return source_of(vectors, ids=rng.permutation(1500) + 1, **more)
+
+
+@pytest.mark.parametrize("a", [1.0, -1.0])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Exploration("epsilon", epsilon=0.0, seed=1),
+        Exploration("softmax", temperature=1e-13, seed=1),
+    ],
+)
+@pytest.mark.parametrize("quota", [None, Quota(3, 2), Quota(10, 10, None)])
+def test_a_policy_without_chance_gives_the_exact_order_where_float32_cannot_tell(policy, quota, a):
+    outcomes = np.random.default_rng(1).choice([0.0, 1.0, np.nan], 1500)
+    source = near_ties(1e-7, outcomes=outcomes)
+    asked = Searcher(source, Wide(Calibration(a=a)))
+    for k in (1, 10):
+        (plain,) = asked.search(["x y"], k, quota=quota)
+        (chosen,) = asked.search(["x y"], k, quota=quota, exploration=policy)
+        assert [(hit.id, hit.logit) for hit in chosen] == [(hit.id, hit.logit) for hit in plain]
+
+
+@pytest.mark.parametrize("a", [1.0, -1.0])
+def test_min_score_under_a_policy_lets_through_what_it_lets_through_without_one(a):
+    asked = Searcher(near_ties(3e-5), Wide(Calibration(a=a)))
+    (every,) = asked.search(["x y"], 1500)
+    policy = Exploration("softmax", seed=1)
+    for place in range(400, 1200, 100):
+        bound = every[place].score
+        (plain,) = asked.search(["x y"], 1500, min_score=bound)
+        (chosen,) = asked.search(["x y"], 1500, min_score=bound, exploration=policy)
+        assert {hit.id for hit in chosen} == {hit.id for hit in plain}
+        assert min(hit.score for hit in chosen) >= bound

@@ -149,6 +149,9 @@ def test_cases_that_come_between_a_search_and_its_words_do_not_disturb_it(tmp_pa
             bank.add([NewCase("red red red")], namespace=namespace)
             return bank.search_text(query, k, namespace=namespace, where=where)
 
+        def text_scores(self, query, ids, *, namespace):
+            return bank.text_scores(query, ids, namespace=namespace)
+
     bag = BagOfWords()
     with CaseBank.open(tmp_path / "bank.db", projections=CaseProjector(bag)) as bank:
         bank.add([NewCase("red"), NewCase("green red")])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from retriever.following import Contents, Follower
-from tests.search.search_blocks import block_of, changed, first
+from tests.search.search_blocks import block_of, changed, first, vectors_of
 
 
 class Listed:
@@ -124,7 +124,7 @@ def test_a_copy_that_refuses_a_patch_is_built_anew():
     copy.refuses = True
     dead = changed(block, version=2, live=np.arange(10) != 4)
     assert followed(follower, dead, build=False) == "unbuilt"
-    assert copy.rows == wanted(block)
+    assert copy.rows == []  # what died must not wait for whoever builds
     assert followed(follower, dead) == "rebuilt"
     assert copy.rows == wanted(dead)
 
@@ -211,6 +211,36 @@ def test_an_adopted_copy_is_patched_from_what_it_holds():
     dead = changed(block, version=2, live=np.arange(10) != 4)
     assert followed(follower, dead) == "updated"
     assert copy.calls == [("patch", [4], 10)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_copy_outlives_a_block_that_lacks_one_of_its_cases_wherever_they_are(seed):
+    rng = np.random.default_rng(seed)
+    live = rng.random(30) < 0.8
+    block = block_of(rng.standard_normal((30, 2)), live=live, stamps=rng.integers(1, 5, 30))
+    held = Contents.of(block, "k")
+    order = rng.permutation(30)
+    more = first(block, 30, version=2)
+    grown = block_of(
+        rng.standard_normal((35, 2)),
+        ids=np.append(more.ids[order], np.arange(90, 95)),
+        live=np.append(more.live[order], np.ones(5, bool)),
+        stamps=np.append(more.stamps[order], np.full(5, 9)),
+    )
+    for same in (block, more, grown):
+        assert not held.outlived(same)
+    row = int(rng.choice(np.flatnonzero(live[order])))
+    for part in ("live", "stamps", "ids"):
+        parts = {name: getattr(grown, name).copy() for name in ("live", "stamps", "ids")}
+        parts[part][row] = False if part == "live" else 77
+        lacking = block_of(vectors_of(grown), **parts)
+        told = set(zip(held.ids[held.stamps >= 0], held.stamps[held.stamps >= 0], strict=True))
+        there = lacking.live
+        left = set(zip(lacking.ids[there], lacking.stamps[there], strict=True))
+        assert told - left
+        assert held.outlived(lacking)
+    assert held.outlived(block_of(np.empty((0, 2))))
+    assert held.outlived(changed(block, live=np.zeros(30, bool)))
 
 
 def test_no_block_is_kept_from_being_let_go():

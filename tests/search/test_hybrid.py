@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from retriever.errors import IndexUnavailable, InvalidInput
+from retriever.ranking.diversity import Mmr, Quota
+from retriever.ranking.exploration import Exploration
 from retriever.ranking.fusion import Fusion, zscores
 from retriever.searcher import Searcher
 from tests.search.search_blocks import (
@@ -191,3 +193,101 @@ def test_a_bank_of_another_model_is_refused_even_where_it_holds_nothing():
 def test_fusion_is_refused_where_nothing_is_fused():
     with pytest.raises(InvalidInput, match="fusion is of mode='hybrid'"):
         Searcher(bank(), TinyScorer()).search(["1 0"], 1, fusion=Fusion())
+
+
+def test_a_case_beyond_the_depth_of_the_words_has_its_true_score_on_them():
+    vectors = np.stack([np.arange(30.0), np.zeros(30)], axis=1)
+    words = {i: 40.0 - i for i in range(1, 25)}  # the best by words are the model's worst
+    asked = Searcher(source_of(vectors), TinyScorer(), lexical=TinyLexical(words))
+    pool = [*range(1, 11), *range(21, 31)]
+    expected = fused_by_definition(
+        {i: float(i - 1) for i in pool}, {i: words.get(i, 0.0) for i in pool}, Fusion(weight=0.8)
+    )
+    (hits,) = asked.search(["0 0"], 8, mode="hybrid", fusion=Fusion(weight=0.8, depth=10))
+    assert [hit.id for hit in hits] == sorted(expected, key=lambda i: (-expected[i], i))[:8]
+    assert {hit.id for hit in hits} & {21, 22, 23, 24}, (
+        "none of them is among the ten best by words"
+    )
+    for hit in hits:
+        assert hit.score == pytest.approx(expected[hit.id])
+        assert hit.parts["lexical"] == words.get(hit.id, 0.0)
+    (hits,) = asked.search(["0 0"], 20, mode="hybrid", fusion=Fusion("rrf", 1.0, depth=10))
+    found = {hit.id: hit for hit in hits}
+    assert found[22].parts["lexical"] == words[22]
+    (hits,) = asked.search(["0 0"], 10, mode="hybrid", fusion=Fusion("rrf", 0.0, depth=10))
+    assert [hit.score for hit in hits] == pytest.approx([1 / (60 + r) for r in range(1, 11)])
+
+
+@pytest.mark.parametrize("method", ["zscore", "rrf"])
+@pytest.mark.parametrize("words", [{}, {i: i / 7 for i in range(1, 51)}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"exploration": Exploration("softmax", seed=1)},
+        {"exploration": Exploration("epsilon", epsilon=0.5, seed=1)},
+        {"exploration": Exploration("epsilon", pool=20, seed=1)},
+        {"mmr": Mmr(pool=1)},
+        {"quota": Quota(20, 20, None)},
+        {"quota": Quota(20, 20, None), "mmr": Mmr(pool=1)},
+    ],
+)
+def test_k_cases_are_found_where_there_are_so_many_however_small_the_pool(more, words, method):
+    asked = Searcher(bank(), TinyScorer(), lexical=TinyLexical(words))
+    fusion = Fusion(method, depth=3)
+    (hits,) = asked.search(["1 0"], 20, mode="hybrid", fusion=fusion, **more)
+    assert len({hit.id for hit in hits}) == 20
+    (every,) = asked.search(["1 0"], 70, mode="hybrid", fusion=fusion, **more)
+    assert len(every) == 50
+
+
+@pytest.mark.parametrize("method", ["zscore", "rrf"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"mmr": Mmr()},
+        {"exploration": Exploration("softmax", seed=1)},
+        {"exploration": Exploration("softmax", pool=5, seed=1)},
+    ],
+)
+def test_a_quota_finds_rare_cases_that_neither_side_puts_into_the_pool(more, method):
+    vectors = np.stack([np.arange(300.0), np.ones(300)], axis=1)
+    outcomes = np.ones(300)
+    outcomes[[0, 2, 4, 6, 8]] = 0.0  # the model's worst
+    words = {i: float(i) for i in range(1, 301) if i not in (1, 3)}
+    source = source_of(vectors, outcomes=outcomes)
+    asked = Searcher(source, TinyScorer(), TinyEncoder(), lexical=TinyLexical(words))
+    quota = Quota(4, 4)
+    given = {"mode": "hybrid", "fusion": Fusion(method, depth=20)} | more
+    (hits,) = asked.search(["0 0"], 8, quota=quota, **given)
+    failures = [hit for hit in hits if outcomes[hit.id - 1] == 0]
+    assert (len(hits), len(failures)) == (8, 4)
+    assert {hit.id: hit.parts["lexical"] for hit in failures}.items() <= {
+        **words,
+        1: 0.0,
+        3: 0.0,
+    }.items()
+    if not more:
+        assert [hit.id for hit in failures] == [9, 7, 5, 3], "the best of them, best first"
+    (all_of_them,) = asked.search(["0 0"], 80, quota=Quota(0, 80), **given)
+    assert sorted(hit.id for hit in all_of_them) == [1, 3, 5, 7, 9]
+
+
+@pytest.mark.parametrize("method", ["zscore", "rrf"])
+def test_a_quota_moves_no_score_of_a_case_that_is_in_the_pool_anyway(method):
+    rng = np.random.default_rng(4)
+    outcomes = np.where(rng.random(200) < 0.03, 0.0, 1.0)
+    words = {int(i): float(rng.random()) for i in rng.integers(1, 201, 120)}
+    asked = Searcher(
+        bank(200, outcomes=outcomes), TinyScorer(), TinyEncoder(), lexical=TinyLexical(words)
+    )
+    given = {"mode": "hybrid", "fusion": Fusion(method, depth=30)}
+    (plain,) = asked.search(["1 0.3"], 20, **given)
+    (split,) = asked.search(["1 0.3"], 20, quota=Quota(17, 3), **given)
+    known = {hit.id: (hit.score, hit.parts) for hit in plain}
+    shared = [hit for hit in split if hit.id in known]
+    assert len(shared) > 10
+    assert len(shared) < len(split), "some came in by the quota"
+    for hit in shared:
+        assert (hit.score, hit.parts) == known[hit.id]

@@ -8,7 +8,9 @@ import pytest
 from retriever.errors import InvalidInput, NonFiniteScore
 from retriever.head import Head
 from retriever.modes.exact import Ann, Exact
-from retriever.modes.mode import Scope
+from retriever.modes.mode import Need, Scope
+from retriever.ranking.choosing import Wanted, answered
+from retriever.ranking.diversity import Mmr, Quota
 from retriever.ranking.exploration import Exploration
 from retriever.scan import open_scanner
 from retriever.searcher import Searcher
@@ -43,7 +45,7 @@ def pairs(found):
 
 
 def test_candidates_that_hold_the_best_give_the_exact_answer():
-    def propose(block, queries, count, eligible):
+    def propose(block, queries, count, eligible, rising):
         asked.append((len(queries), count))
         assert eligible is scope.eligible
         return [np.arange(len(block.ids) - 1, -1, -1) for _ in queries]
@@ -66,7 +68,7 @@ def test_where_candidates_are_not_enough_every_case_is_scored(kind):
     }[kind]
     few = np.arange(200) < 100
     exact, ann, scope = both_ways(
-        lambda block, queries, count, eligible: [given] * len(queries), eligible=few
+        lambda block, queries, count, eligible, rising: [given] * len(queries), eligible=few
     )
     queries = ann.ask(["1 0", "0 1"])
     assert pairs(ann.best(scope, queries, 5)) == pairs(exact.best(scope, queries, 5))
@@ -75,23 +77,26 @@ def test_where_candidates_are_not_enough_every_case_is_scored(kind):
 
 def test_candidates_alone_are_ranked_and_so_may_miss_the_best():
     exact, ann, scope = both_ways(
-        lambda block, queries, count, eligible: [np.arange(60) for _ in queries]
+        lambda block, queries, count, eligible, rising: [np.arange(60) for _ in queries]
     )
     queries = ann.ask(["1 0"])
     (found,) = ann.best(scope, queries, 5)
     (best,) = exact.best(scope.narrowed(np.arange(200) < 60), queries, 5)
     assert found.rows.tolist() == best.rows.tolist()
-    assert len(ann.whole(scope, queries, 0).rows) == 60 - 10, "no more than the settings say"
+    assert len(ann.whole(scope, queries, Need(5)).rows) == 60 - 10, "no more than the settings say"
 
 
-def test_a_calibration_that_falls_does_without_the_index():
-    def propose(block, queries, count, eligible):
-        raise AssertionError
+def test_where_the_calibration_falls_the_index_is_asked_for_the_lowest_logits():
+    def propose(block, queries, count, eligible, rising):
+        asked.append(rising)
+        return [np.arange(len(block.ids)) for _ in queries]
 
+    asked = []
     scorer = TinyScorer(head=HEAD, calibration=Calibration(a=-1.0, b=0.0))
     exact, ann, scope = both_ways(propose, scorer=scorer)
     queries = ann.ask(["1 0"])
     assert pairs(ann.best(scope, queries, 5)) == pairs(exact.best(scope, queries, 5))
+    assert asked == [False]
 
 
 def test_every_score_of_a_case_is_the_same_however_it_was_found():
@@ -213,3 +218,32 @@ def test_an_index_of_candidates_is_kept_between_runs_and_dropped_with_a_purge(tm
     assert list(tmp_path.iterdir())
     Searcher(source, None, TinyEncoder(), index_dir=tmp_path).drop("default")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"mmr": Mmr()},
+        {"exploration": Exploration("softmax", seed=1)},
+        {"exploration": Exploration("epsilon", epsilon=0.3, seed=1)},
+        {"exploration": Exploration("softmax", pool=9, seed=1)},
+    ],
+)
+def test_candidates_are_enough_for_k_and_for_every_group_of_a_quota(more):
+    def propose(block, queries, count, eligible, rising):
+        asked.append(count)
+        return [np.flatnonzero(eligible)[:count] for _ in queries]
+
+    asked = []
+    _, ann, scope = both_ways(propose)
+    outcomes = np.ones(200)
+    outcomes[-5:] = 0.0
+    block = replace(scope.block, columns=replace(scope.block.columns, outcome=outcomes))
+    scope = Scope(block, scope.eligible)
+    (hits,) = answered(ann, scope, ["1 0"], Wanted(8, quota=Quota(4, 4), **more), None)
+    assert [outcomes[hit.id - 1] for hit in hits].count(0.0) == 4
+    assert len(hits) == 8
+    (many,) = answered(ann, scope, ["1 0"], Wanted(90, **more), None)
+    assert len(many) == 90, "more than the 50 candidates of the settings"
+    assert max(asked) >= 90

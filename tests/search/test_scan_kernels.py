@@ -10,6 +10,7 @@ from retriever.errors import IndexUnavailable, InvalidInput, NonFiniteScore
 from retriever.head import Head
 from retriever.kernels import cpu_scan, rescoring
 from retriever.kernels.numpy_scan import NumpyScanner
+from retriever.kernels.plan import plan
 from retriever.kernels.source import bank_source
 from tests.search.search_blocks import block_of
 
@@ -112,6 +113,32 @@ def test_every_logit_is_within_its_bound_of_the_exact_one(shape, dtype):
         for number, query in enumerate(queries):
             off = np.abs(scores[number] - slow_logits(head, vectors, query))
             assert (off <= limits.slope[number] * norms + limits.fixed[number]).all()
+
+
+@pytest.mark.parametrize("storage", ["numpy", *STORAGES])
+def test_queries_far_larger_than_the_cases_have_the_answer_of_float64(storage):
+    # What tells the cases apart is then lost in the rounding of Σ w·a: the bound must have it.
+    rng = np.random.default_rng(31)
+    head = Head(rng.standard_normal(512).astype(np.float32), 0.0)
+    queries = (rng.standard_normal((3, 512)) * 1e4 + 3e4).astype(np.float32)
+    vectors = (rng.standard_normal((600, 512)) * 1e-3).astype(np.float32)
+    found = scanner_of(storage).top_k(projected(vectors), head, queries, np.ones(600, bool), 8)
+    for best, query in zip(found, queries, strict=True):
+        exact = slow_logits(head, vectors, query)
+        assert best.rows.tolist() == np.argsort(-exact, kind="stable")[:8].tolist()
+
+
+@pytest.mark.parametrize("storage", ["numpy", *STORAGES])
+@pytest.mark.parametrize(("of_weight", "of_cases"), [(1e-30, 1e-16), (1e-25, 3e-19), (1e-36, 1e-9)])
+def test_products_too_small_for_float32_have_the_answer_of_float64(storage, of_weight, of_cases):
+    rng = np.random.default_rng(32)
+    head = Head((np.abs(rng.standard_normal(64)) * of_weight).astype(np.float32), 0.0)
+    vectors = (np.abs(rng.standard_normal((400, 64))) * of_cases).astype(np.float32)
+    queries = np.zeros((2, 64), np.float32)
+    found = scanner_of(storage).top_k(projected(vectors), head, queries, np.ones(400, bool), 8)
+    exact = vectors.astype(np.float64) @ head.weight.astype(np.float64)
+    for best in found:
+        assert best.rows.tolist() == np.argsort(-exact, kind="stable")[:8].tolist()
 
 
 @pytest.mark.parametrize("storage", ["numpy", *STORAGES])
@@ -263,6 +290,41 @@ def test_the_second_look_finds_what_the_candidates_missed():
     for one, other in zip(plain, looked, strict=True):
         np.testing.assert_array_equal(one.rows, other.rows)
         np.testing.assert_array_equal(one.logits, other.logits)
+
+
+@pytest.mark.parametrize("cuts", [(16, 64, 256, 1024), tuple(range(1, 60))])
+@pytest.mark.parametrize("queries", [1, 3, 70])
+def test_into_how_many_chunks_rows_are_cut_does_not_matter(queries, cuts):
+    head, vectors, asked = draw(14, 1500, queries, 48, 3, True)
+    vectors[700:720] = vectors[30]  # ties across chunks
+    every, ids = np.random.default_rng(2).random(1500) < 0.9, np.arange(1500)[::-1].copy()
+    chunks = np.split(vectors, cuts)
+    for drift in (0.0, 1e3):  # with the second, every answer takes a second look
+        drifts = np.full(1500, drift, np.float32)
+        whole, apart = (replace(bank_source(v, head), drifts=drifts) for v in ([vectors], chunks))
+        given = (head, asked, every, ids, 6, True, 2)
+        one, again = cpu_scan.best(whole, [vectors], *given)
+        other, again_apart = cpu_scan.best(apart, chunks, *given)
+        assert again == again_apart == (queries if drift else 0)
+        for first, second in zip(one, other, strict=True):
+            np.testing.assert_array_equal(first.rows, second.rows)
+            np.testing.assert_array_equal(first.logits, second.logits)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_compiled_plan_has_the_bound_of_the_plain_one(shape):
+    head, _, queries = draw(15, *shape)
+    queries[0, :3] *= np.float32(1e18)
+    for rising in (True, False):
+        given = plan(head, queries, 16, 4, rising=rising, overlap=False)
+        expected = rescoring.bound(head, queries)
+        for name in ("slope", "reach", "fixed"):
+            found, wanted = getattr(given, name), getattr(expected, name)
+            assert (found >= wanted * (1 - 1e-12)).all()
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        sign = 1.0 if rising else -1.0
+        constant = queries[:, : head.hidden].astype(np.float64) @ head.weight + head.offset
+        np.testing.assert_allclose(given.constant, sign * constant, rtol=1e-6)
 
 
 def test_exact_logits_are_the_same_bits_by_numpy_and_compiled():

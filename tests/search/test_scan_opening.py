@@ -152,12 +152,13 @@ def test_an_error_on_any_thread_reaches_the_caller():
         pool.spread(work, 2, 2)
 
 
-def test_a_warm_scanner_compiles_nothing_at_its_first_search():
+@pytest.mark.parametrize("storage", ["bank", "bfloat16", "int8"])
+def test_a_warm_scanner_compiles_nothing_at_its_first_search(storage):
     from retriever.kernels import compiled
 
-    scanner = scan.open_scanner("cpu", threads=1)
+    scanner = scan.open_scanner("cpu", storage, threads=1)
     scanner.warm_up(HEAD)
-    functions = (compiled.scan, compiled.exact)
+    functions = (compiled.planned, compiled.scan, compiled.exact, compiled.alone)
     before = [len(function.signatures) for function in functions]
     block, queries = block_and_queries(count=300, queries=3)
     for dtype in (np.float32, np.float16):
@@ -166,6 +167,7 @@ def test_a_warm_scanner_compiles_nothing_at_its_first_search():
             array.flags.writeable = False  # as a bank's are
         given = replace(block, projections=chunks)
         scanner.top_k(given, HEAD, queries, block.live, 2)
+        scanner.top_k(given, HEAD, queries[:1], block.live, 2)
         scanner.top_k(given, HEAD, queries[:1], block.live, 300)
     assert [len(function.signatures) for function in functions] == before
     scanner.warm_up(Head(np.ones(3, np.float32), 0.0))
@@ -188,3 +190,38 @@ def test_where_nothing_can_be_written_the_loops_are_compiled_for_the_process_alo
 
     monkeypatch.setattr(compiled.numba, "njit", njit)
     assert compiled._compiled(plus_one)(2) == 3
+
+
+COMPILED = """
+import logging, sys
+import numpy as np
+from retriever.head import Head
+from retriever.scan import open_scanner
+logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
+scanner = open_scanner("cpu", sys.argv[1], 1)
+scanner.warm_up(Head(np.ones(32, np.float32), 0.0))
+print(scanner.describe())
+"""
+
+
+@pytest.mark.slow
+def test_a_damaged_cache_of_compiled_code_costs_a_warning_not_the_scan(tmp_path):
+    def start():
+        return subprocess.run(
+            [sys.executable, "-c", COMPILED, "bank"],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=True,
+        ).stdout
+
+    assert "WARNING" not in start()
+    kept = [path for path in tmp_path.rglob("*") if path.suffix in (".nbc", ".nbi")]
+    assert kept
+    for path in kept:
+        path.write_bytes(b"junk")
+    again = start()
+    assert "could not be read" in again
+    assert "delete the folder's" in again
+    assert "numba" in again.splitlines()[-1]

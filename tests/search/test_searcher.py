@@ -15,6 +15,7 @@ from retriever.types import Calibration
 from tests.search.search_blocks import (
     TinyBlock,
     TinyEncoder,
+    TinyLexical,
     TinyScorer,
     TinySource,
     block_of,
@@ -134,6 +135,14 @@ def test_as_of_finds_what_was_valid_then_with_unknown_ends_open(mode, as_of):
         ({"mode": "fuzzy"}, "mode must be one of exact, cosine, ann, lexical, hybrid, got"),
         ({"min_score": float("nan")}, "min_score must be a finite number"),
         ({"min_score": True}, "min_score must be"),
+        ({"min_score": "x"}, "min_score must be a finite number or None, got 'x'"),
+        ({"min_score": 10**400}, r"min_score must be .* got 1000.*\.\.\."),
+        ({"min_score": 10**5000}, "min_score must be .* too long to print"),
+        ({"queries": None}, "queries must be a list of texts, got NoneType"),
+        ({"exploration": "softmax"}, r"exploration = 'softmax': give Exploration\("),
+        ({"mmr": 0.5}, r"mmr = 0.5: give Mmr\(weight=0.7\), or None"),
+        ({"quota": (1, 2)}, r"quota = \(1, 2\): give Quota"),
+        ({"mode": "hybrid", "fusion": "rrf"}, r"fusion = 'rrf': give Fusion"),
     ],
 )
 def test_a_bad_call_says_which_value_is_wrong(change, message):
@@ -332,3 +341,11 @@ def test_cosine_search_takes_both_ways_of_embedding_turns():
     key = QueryEmbedder(type("Encoder", (TinyEncoder,), {"dim": 2})(), whole_turns=True).key
     searcher = Searcher(bank([[1, 0], [0, 1]], embeddings_key=key), None, TinyEncoder())
     assert ids(searcher.search(["0 1"], 1, mode="cosine")) == [[2]]
+
+
+@pytest.mark.parametrize("mode", ["exact", "cosine", "ann", "lexical", "hybrid"])
+@pytest.mark.parametrize("word", ["a\x00b", "a \ud800"])
+def test_what_no_stored_text_can_hold_is_refused_in_every_mode(mode, word):
+    searcher = Searcher(bank([[1, 1]]), TinyScorer(), TinyEncoder(), lexical=TinyLexical({}))
+    with pytest.raises(InvalidInput, match=r"queries\[1\] holds .* which no stored text has"):
+        searcher.search(["1 0", word], 1, mode=mode)

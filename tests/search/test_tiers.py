@@ -277,6 +277,65 @@ def test_nothing_is_returned_short_when_the_filter_leaves_just_enough(small_is_e
             assert rows is None or (len(rows) >= 20 and eligible[rows].all())
 
 
+def used(index, head, block, eligible):
+    """That the index answers under the filter, with about the best of what may be found."""
+    rng = np.random.default_rng(60)
+    queries = rng.standard_normal((6, head.query_width)).astype(np.float32)
+    given = index.candidates(block, queries, 1024, eligible)
+    may = np.flatnonzero(eligible)
+    vectors, found = np.concatenate(block.projections), 0
+    for query, rows in zip(queries, given, strict=True):
+        assert rows is not None
+        assert len(set(rows.tolist())) == len(rows) >= min(128, len(may))
+        assert eligible[rows].all()
+        # In float64, as `slow_logits`, which six thousand cases would take long for.
+        wide = np.maximum(vectors[may, :HIDDEN].astype(np.float64) + query[:HIDDEN], 0)
+        best = may[np.argsort(-(wide @ head.weight.astype(np.float64)))[:10]]
+        found += len(set(best.tolist()) & set(rows.tolist()))
+    assert found >= 54, "nine tenths of the best"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [0.999, 0.9, 0.81, 0.79, 0.5, 0.1])
+def test_an_index_is_used_under_a_light_a_middle_and_a_heavy_filter(kind, share):
+    rng = np.random.default_rng(61)
+    head, block = head_of(62), projected(rng.standard_normal((6000, HIDDEN)))
+    used(CandidateIndex(head, settings(kind)), head, block, rng.random(6000) < share)
+
+
+@pytest.mark.parametrize("count", [1024, 2048])
+def test_a_flat_index_gives_all_that_was_asked_for_though_a_filter_takes_some_of_the_best(count):
+    head = head_of(63)
+    block = projected(np.random.default_rng(64).standard_normal((9000, HIDDEN)))
+    query = np.ones((1, HIDDEN), np.float32)
+    index = CandidateIndex(head, settings("flat"))
+    (best,) = index.candidates(block, query, 1024)
+    eligible = np.ones(9000, bool)
+    eligible[best[:: 9000 // 1024]] = False
+    (rows,) = index.candidates(block, query, count, eligible)
+    assert len(rows) >= count
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.25])
+def test_the_fewer_rows_may_be_found_the_more_lists_are_visited(
+    small_is_enough, monkeypatch, share
+):
+    vectors = np.random.default_rng(65).standard_normal((800, 6))
+    block = block_of(vectors)
+    index = CosineIndex(settings("ivf", lists=40, probes=4, candidates=4))
+    index.follow(block)
+    visited, plain = [], faiss.IndexIVFFlat.search
+
+    def noted(self, queries, k, *, params=None, **more):
+        visited.append(params.nprobe)
+        return plain(self, queries, k, params=params, **more)
+
+    monkeypatch.setattr(faiss.IndexIVFFlat, "search", noted)
+    eligible = np.arange(800) % 4 < 4 * share
+    index.search(block, np.ones((1, 6), np.float32), 1, eligible)
+    assert visited == [4 / share]
+
+
 def test_probes_grow_until_enough_rows_are_seen(small_is_enough):
     bank = Bank(16, 400, HIDDEN)
     index = CandidateIndex(head_of(17), settings("ivf", lists=40, probes=1))
@@ -488,15 +547,19 @@ def test_a_build_that_fails_in_its_thread_is_logged_and_not_tried_at_every_searc
     small_is_enough, monkeypatch, caplog
 ):
     monkeypatch.setattr(tier_index, "BUILT_LATER_ROWS", 150)
-    bank = Bank(47, 200, HIDDEN)
-    bank.vectors[8] = np.nan
-    block, query = projected(**bank.state()), np.ones((1, HIDDEN), np.float32)
+    block = projected(**Bank(47, 200, HIDDEN).state())
+    query = np.ones((1, HIDDEN), np.float32)
     index = CandidateIndex(head_of(48), exhaustive("flat"))
+
+    def failing(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(index._space, "fit", failing)
     for _ in range(3):
-        assert index.candidates(block, query, 50) == [None]  # the scan will name the case
+        assert index.candidates(block, query, 50) == [None]
         joined()
     assert caplog.text.count("could not be built") == 1
-    assert "case 9" in caplog.text
+    assert "no room" in caplog.text
 
 
 def joined():
@@ -547,6 +610,67 @@ def test_broken_vectors_and_wrong_shapes_are_refused_by_name():
         index.candidates(block_of(np.zeros((30, 5))), query[:1], 10)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("mode", ["cosine", "ann"])
+def test_a_case_whose_vector_is_no_number_stops_only_searches_that_may_find_it(
+    small_is_enough, tmp_path, caplog, kind, storage, mode
+):
+    bank = Bank(52, 300, HIDDEN)
+    bank.vectors[[8, 40]] = [[np.nan] * HIDDEN, [np.inf] + [-np.inf] * (HIDDEN - 1)]
+    head, made = head_of(53), settings(kind, storage, lists=16, probes=16, candidates=60)
+    query = np.ones((1, HIDDEN), np.float32)
+    if mode == "cosine":
+        make, block_from = (lambda: CosineIndex(made)), block_of
+    else:
+        make, block_from = (lambda: CandidateIndex(head, made)), projected
+
+    def ask(index, block, eligible=None):
+        if mode == "cosine":
+            return index.search(block, query, 5, eligible)[0][0]
+        return index.candidates(block, query, 60, eligible)[0]
+
+    index, block = make(), block_from(**bank.state())
+    sound = np.isfinite(bank.vectors).all(axis=1)
+    for index in (index, make()):
+        with pytest.raises(NonFiniteScore, match="case 9 "):
+            ask(index, block)
+        with pytest.raises(NonFiniteScore, match="case 41 "):
+            ask(index, block, np.arange(300) != 8)
+        rows = ask(index, block, sound)
+        assert rows is not None
+        assert sound[rows].all()
+        assert "2 cases are not in an index" in caplog.text
+        index.save(tmp_path / "index")
+        again = make()
+        assert again.load(tmp_path / "index", block)
+        np.testing.assert_array_equal(ask(again, block, sound), rows)
+        with pytest.raises(NonFiniteScore, match="case 9 "):
+            ask(again, block)
+    # One gets a sound vector, the other dies: nothing is broken any more, until another is.
+    bank.version, bank.stamps, bank.live = 2, bank.stamps.copy(), bank.live.copy()
+    bank.vectors = bank.vectors.copy()
+    bank.vectors[8], bank.stamps[8], bank.live[40] = 1.0, 2, False
+    now = block_from(**bank.state())
+    assert index.follow(now) == "updated"
+    assert ask(index, now) is not None
+    bank.version, bank.stamps, bank.vectors = 3, bank.stamps.copy(), bank.vectors.copy()
+    bank.vectors[100], bank.stamps[100] = np.nan, 3
+    assert index.follow(block_from(**bank.state())) == "updated"
+    with pytest.raises(NonFiniteScore, match="case 101 "):
+        ask(index, block_from(**bank.state()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bank_without_one_sound_vector_has_no_index_and_gets_one_later(small_is_enough, kind):
+    vectors = np.full((200, HIDDEN), np.nan, np.float32)
+    index, query = CandidateIndex(head_of(54), exhaustive(kind)), np.ones((1, HIDDEN), np.float32)
+    assert index.candidates(projected(vectors), query, 20, np.arange(200) < 90) == [None]
+    vectors = np.random.default_rng(55).standard_normal((200, HIDDEN))
+    mended = projected(vectors, stamps=np.full(200, 2), version=2)
+    assert index.candidates(mended, query, 20)[0] is not None
+
+
 def test_dead_rows_may_hold_anything(small_is_enough):
     vectors = np.random.default_rng(37).standard_normal((200, HIDDEN)).astype(np.float32)
     live = np.arange(200) % 3 > 0
@@ -594,10 +718,52 @@ def test_the_index_changes_its_kind_when_the_bank_grows_past_a_size(monkeypatch)
     monkeypatch.setattr(plan, "LEAST_ROWS", 20)
     vectors = np.random.default_rng(41).standard_normal((200, HIDDEN))
     index, kinds = CandidateIndex(head_of(42), IndexSettings(device="cpu")), []
-    for count in (60, 120, 140, 160):
+    for count in (60, 110, 130, 160, 190):
         index.follow(projected(vectors[:count], version=count))
         kinds.append(index._tier.copy.plan.kind)
-    assert kinds == ["none", "flat", "flat", "ivf"]
+    assert kinds == ["none", "none", "flat", "flat", "ivf"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "size"),
+    [
+        ("ivf", "cosine", "LEAST_ROWS"),
+        ("hnsw", "ann", "LEAST_ROWS"),
+        ("auto", "ann", "SCAN_ROWS"),
+        ("auto", "ann", "FLAT_ROWS"),
+        ("auto", "cosine", "COSINE_FLAT_ROWS"),
+    ],
+)
+def test_an_index_near_a_size_where_kinds_change_keeps_its_kind(kind, mode, size):
+    asked, limit = IndexSettings(kind=kind, device="cpu"), getattr(plan, size)
+
+    def kind_of(rows, present=None):
+        return plan.planned(asked, mode, rows, False, present).kind
+
+    below, above = kind_of(limit - 1), kind_of(limit)
+    assert below != above
+    for rows in (limit - 1, limit, round(0.85 * limit), round(1.15 * limit)):
+        assert kind_of(rows, below) == below
+        assert kind_of(rows, above) == above
+    assert kind_of(round(1.25 * limit), below) == above
+    assert kind_of(round(0.8 * limit), above) == below
+    assert kind_of(limit, "another") == above
+
+
+@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+def test_a_case_that_comes_and_goes_at_a_size_does_not_have_the_index_built_anew(
+    small_is_enough, tmp_path, kind
+):
+    vectors = np.random.default_rng(51).standard_normal((50, 6))
+    index, done = CosineIndex(settings(kind)), []
+    for version in range(1, 8):
+        live = np.arange(50) != 3 if version % 2 == 0 else np.ones(50, bool)
+        stamps = np.where(np.arange(50) == 3, version, 1)
+        block = block_of(vectors, live=live, stamps=stamps, version=version)
+        done.append(index.follow(block))
+        index.save(tmp_path / "index")
+        assert CosineIndex(settings(kind)).load(tmp_path / "index", block)
+    assert done == ["rebuilt"] + ["updated"] * 6
 
 
 @pytest.mark.parametrize(

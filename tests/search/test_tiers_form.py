@@ -111,6 +111,27 @@ def test_narrowing_keeps_the_best_ties_and_all(rising):
         assert len(narrowed(head, cases, query, rows, 8, rising=rising)) < 80
 
 
+@pytest.mark.parametrize("rising", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_narrowing_keeps_the_best_of_cases_that_float32_cannot_tell_apart(seed, rising):
+    rng = np.random.default_rng(seed)
+    head = Head(rng.standard_normal(64).astype(np.float32), 0.0)
+    one = rng.standard_normal(64)
+    near = (one + 2e-7 * rng.standard_normal((400, 64))).astype(np.float32)
+    far = rng.standard_normal((100, 64)) * 0.01 + one - (0.2 if rising else -0.2) * head.weight
+    cases = np.vstack([near, far]).astype(np.float32)
+    query = np.full(64, 5.0, np.float32)  # every unit is open: the head is a plain sum
+    exact = np.maximum(cases.astype(np.float64) + 5.0, 0) @ head.weight.astype(np.float64)
+    rough = np.maximum(cases + query, 0) @ head.weight  # float32
+    order = exact if not rising else -exact
+    rounded = rough if not rising else -rough
+    assert set(np.argsort(order)[:10]) != set(np.argsort(rounded)[:10]), "the case is hard"
+    for k in (1, 10, 60):
+        kept = narrowed(head, cases, query, np.arange(500), k, rising=rising)
+        assert set(np.argsort(order)[:k].tolist()) <= set(kept.tolist())
+        assert len(kept) <= 400, "those that are clearly worse are left out"
+
+
 def test_narrowing_leaves_what_is_no_number_to_the_exact_score():
     head = Head(np.ones(4, np.float32), 0.0)
     cases = np.ones((50, 4), np.float32)

@@ -13,7 +13,7 @@ from retriever.tiers import plan
 from retriever.tiers.settings import IndexSettings
 from tests.search import faiss_gpu_fake
 from tests.search.search_blocks import block_of
-from tests.search.test_tiers import HIDDEN, Bank, cosines_of, head_of, projected
+from tests.search.test_tiers import HIDDEN, Bank, cosines_of, head_of, projected, used
 
 STORAGES = ("float32", "float16", "int8")
 
@@ -78,7 +78,21 @@ def test_no_more_is_asked_of_a_gpu_than_it_gives(gpu):
             np.testing.assert_allclose(right[rows], best, atol=1e-5)
     head = Head(np.ones(4, np.float32), 0.0)
     index = CandidateIndex(head, on_gpu("flat"))
-    assert index.candidates(projected(**bank.state()), query, 1024, eligible) == [None]
+    # 30 % of the 2,048 that it gives.
+    (rows,) = index.candidates(projected(**bank.state()), query, 1024, eligible)
+    assert 400 < len(rows) < 900
+    assert eligible[rows].all()
+    few = np.arange(5000) % 20 == 0
+    assert index.candidates(projected(**bank.state()), query, 240, few)[0] is not None
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivf"])
+@pytest.mark.parametrize("share", [0.999, 0.9, 0.81, 0.79, 0.5, 0.1])
+def test_a_gpus_index_is_used_under_a_light_a_middle_and_a_heavy_filter(gpu, kind, share):
+    rng = np.random.default_rng(21)
+    head, block = head_of(22), projected(rng.standard_normal((6000, HIDDEN)))
+    index = CandidateIndex(head, IndexSettings(kind=kind, width=16))
+    used(index, head, block, rng.random(6000) < share)
 
 
 def test_threads_of_several_banks_share_one_resource_in_turns(gpu):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine
 
@@ -29,6 +30,14 @@ class Database(Protocol):
 
     def translated(self) -> AbstractContextManager[None]:
         """Turns the driver's errors into ours, with the remedy."""
+        ...
+
+    def first_row(self, statement: str, values: Mapping[str, Any]) -> Sequence[Any] | None:
+        """The first row that one statement finds in the newest state, None where it finds none.
+
+        For what is asked at every search: without a transaction around it, and on SQLite without
+        SQLAlchemy. `:name` stands for a value.
+        """
         ...
 
     def table_names(self, connection: Connection) -> set[str]:

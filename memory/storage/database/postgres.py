@@ -8,7 +8,7 @@ READ) and waits for nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,12 @@ class PostgresDatabase:
                     "acknowledged is stored, this is not: check the server, its space and rights"
                 ) from error
             raise
+
+    def first_row(self, statement: str, values: Mapping[str, Any]) -> Sequence[Any] | None:
+        """See `Database`; one statement sees one snapshot at every level of isolation."""
+        engine = self.engine.execution_options(precedent_raw=True)
+        with engine.connect() as connection:
+            return connection.execute(text(statement), values).first()
 
     def table_names(self, connection: Connection) -> set[str]:
         """The tables of the schema, full-text indexes left out."""

@@ -14,7 +14,7 @@ import importlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,17 @@ class SqliteDatabase:
                     "permissions"
                 ) from error
             raise
+
+    def first_row(self, statement: str, values: Mapping[str, Any]) -> Sequence[Any] | None:
+        """See `Database`; a statement alone is a transaction of its own."""
+        raw = self.engine.raw_connection()
+        try:
+            connection: Any = raw.driver_connection
+            # All rows, for a statement that is not read to its end keeps its snapshot open.
+            rows: list[Sequence[Any]] = connection.execute(statement, values).fetchall()
+        finally:
+            raw.close()
+        return rows[0] if rows else None
 
     def table_names(self, connection: Connection) -> set[str]:
         """The tables that are there, the parts of full-text indexes left out."""
