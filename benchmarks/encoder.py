@@ -27,10 +27,12 @@ if not __package__:  # run as a file: Python put this folder on the path, not th
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks import retrieve
-from benchmarks.figures import Figure, result_line
+from benchmarks.figures import Figure, refusing, result_line
 from retriever.artifact import ENCODER_INT8, ENCODER_ONNX, read_manifest
 from retriever.batching import batches_by_length, pad, small_batches
 from retriever.cores import granted_cores
+from retriever.errors import RetrieverError
+from retriever.head import Head
 from retriever.engines.runtime import import_runtime
 from retriever.learning.agreement import INT8_OVERLAP, scorers_agree
 from retriever.learning.int8_graph import Recipe, quantise_graph
@@ -96,11 +98,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        cases, queries = retrieve.texts_of(options)
+        with refusing():
+            cases, queries = retrieve.texts_of(options)
         every = [as_case_text(case) for case in cases]
         texts = every[: options.cases]
         artifact = options.artifact or retrieve.made_artifact(folder, options, texts)
-        facts = read_manifest(artifact).encoder
+        with refusing(RetrieverError):
+            facts = read_manifest(artifact).encoder
+            head = load(artifact, device="cpu").head
         tokenizer = TextTokenizer.from_file(
             artifact / "tokenizer.json", max_length=facts.max_length, pad_id=facts.pad_id
         )
@@ -108,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         quantise_graph(artifact / ENCODER_ONNX, int8, Recipe())
         figures = latencies(artifact / ENCODER_ONNX, int8, tokenizer.encode(queries), options)
         figures |= throughputs(artifact / ENCODER_ONNX, int8, tokenizer.encode(texts), options)
-        figures |= gate(artifact, int8, tokenizer, queries, every, options)
+        figures |= gate(head, (artifact / ENCODER_ONNX, int8), tokenizer, queries, every, options)
     width = max(map(len, figures))
     for name, figure in figures.items():
         print(f"{name:<{width}}  {figure.value:>10.4g} {figure.unit}")
@@ -170,19 +175,15 @@ def throughputs(
 
 
 def gate(
-    artifact: Path,
-    int8: Path,
+    head: Head,
+    graphs: tuple[Path, Path],
     tokenizer: TextTokenizer,
     queries: list[str],
     texts: list[str],
     options: argparse.Namespace,
 ) -> dict[str, Figure]:
     """How far it ranks as the model over all cases; labels and held-out queries: `quantise`."""
-    head = load(artifact, device="cpu").head
-    plain, small = (
-        Forms(head, Session(path, options.threads), tokenizer)
-        for path in (artifact / ENCODER_ONNX, int8)
-    )
+    plain, small = (Forms(head, Session(path, options.threads), tokenizer) for path in graphs)
     found = scorers_agree(plain, small, queries, texts)
     reasons = found.int8_refusals()
     print(f"int8 gate: {'passes' if not reasons else 'refuses: ' + '; '.join(reasons)}")

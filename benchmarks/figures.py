@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,15 @@ class Figure:
     unit: str
     target: float | None = None
     at_most: bool = False  # the target is an upper bound instead of a lower one
+    above: bool = False  # the target itself does not reach it
 
     @property
     def met(self) -> bool | None:
         """Whether the target is reached; None without a target, False for NaN."""
         if self.target is None:
             return None
+        if self.above:
+            return self.value > self.target
         return self.value <= self.target if self.at_most else self.value >= self.target
 
     def to_json(self) -> dict[str, Any]:
@@ -42,6 +47,23 @@ def result_line(benchmark: str, figures: Mapping[str, Figure], **machine: Any) -
             "figures": {name: figure.to_json() for name, figure in figures.items()},
         }
     )
+
+
+@contextmanager
+def refusing(*kinds: type[Exception]) -> Iterator[None]:
+    """For reading what the command line names: a wrong path or file is one line and status 2.
+
+    Args:
+        kinds: errors that mean it, too, beside those of files, values and missing fields.
+
+    Raises:
+        SystemExit: in the place of those errors.
+    """
+    try:
+        yield
+    except (OSError, ValueError, *kinds) as error:
+        print(f"error: {error}".splitlines()[0], file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def this_machine() -> dict[str, Any]:

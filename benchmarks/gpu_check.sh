@@ -21,17 +21,23 @@ usage() {
   exit 2
 }
 
-# Is the device that the arguments ask for a GPU? The last --device counts, as in the check itself.
-wants_gpu() {
+# The device that the arguments ask for; the last --device counts, as in the check itself.
+device_of() {
   local device=cuda
   while (($#)); do
     case $1 in
-      --device) device=${2:-} && shift ;;
+      --device)
+        (($# > 1)) || { echo "error: --device needs a value: cuda, cuda:<index> or cpu" >&2; exit 2; }
+        device=$2
+        shift
+        ;;
       --device=*) device=${1#--device=} ;;
     esac
-    (($#)) && shift
+    shift
   done
-  [[ $device != cpu ]]
+  [[ $device =~ ^(cpu|cuda(:[0-9]+)?)$ ]] ||
+    { echo "error: --device '$device': one of cuda, cuda:<index>, cpu" >&2; exit 2; }
+  echo "$device"
 }
 
 require_python() {
@@ -51,7 +57,7 @@ PY
 }
 
 require_gpu() {
-  "$PYTHON" - <<'PY' || exit 3
+  "$PYTHON" - "$1" <<'PY' || exit 3
 import sys
 
 import torch
@@ -59,23 +65,28 @@ import torch
 if not torch.cuda.is_available():
     sys.exit(f"no CUDA device: torch {torch.__version__} (CUDA {torch.version.cuda}) sees none; "
              "--device cpu --quick runs the same path without one")
+index, count = int(sys.argv[1].partition(":")[2] or 0), torch.cuda.device_count()
+if index >= count:
+    sys.exit(f"no CUDA device {index}: torch {torch.__version__} sees {count}, from 0 to {count - 1}")
 PY
 }
 
 # One half in a process of its own; what is missing is said before anything long begins.
 run_check() {
-  local check=$1
+  local check=$1 device
   shift
+  device=$(device_of "$@") || exit 2
   case $check in
     engine) require_python numpy torch safetensors tokenizers ;;
     train) require_python numpy torch lightning torchmetrics transformers tokenizers safetensors ;;
   esac
-  if wants_gpu "$@"; then require_gpu; fi
+  if [[ $device != cpu ]]; then require_gpu "$device"; fi
   "$PYTHON" -m "benchmarks.gpu_$check" "$@"
 }
 
 check=${1:-}
 (($#)) && shift
+device_of "$@" >/dev/null
 case $check in
   engine | train) run_check "$check" "$@" ;;
   all)

@@ -11,6 +11,7 @@ fails is reported, the others still run, and the exit status is 1. A missed targ
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 import traceback
@@ -19,9 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from benchmarks import gpu_encoders, gpu_following, gpu_scan, gpu_speed
-from benchmarks.figures import Figure, result_line
+from benchmarks.figures import Figure, refusing, result_line
 from benchmarks.gpu_steps import Place, Skipped
 from retriever.device import Device
+from retriever.errors import DeviceUnavailable
 from retriever.kernels.torch_scan import TorchScanner
 
 #: In the order they run. Each prints what it sees and returns its figures.
@@ -42,7 +44,8 @@ STEPS: Mapping[str, Callable[[Place], Mapping[str, Figure]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the steps, print what each took, and end with the line of JSON; 1 where one failed."""
     options = parse(arguments)
-    scanner = TorchScanner(Device.parse(options.device))
+    with refusing(DeviceUnavailable):
+        scanner = TorchScanner(Device.parse(options.device))
     place = Place(scanner.device, options.quick, options.seed)
     print(f"scanner  {scanner.describe()}")
     figures: dict[str, Figure] = {}
@@ -83,6 +86,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     options = parser.parse_args(arguments)
     unknown = [name for name in options.steps if name not in STEPS]
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", options.device):
+        parser.error(f"--device {options.device}: one of cuda, cuda:<index>, cpu")
     if unknown:
         parser.error(f"--steps {','.join(unknown)}: some of {','.join(STEPS)}")
     return options

@@ -144,7 +144,7 @@ def broken_cases(place: Place) -> None:
     """A NaN that may be found is named; one that may not, or is dead, changes nothing."""
     rng = place.rng(4)
     sizes = (500,) if place.quick else (500, 70_000)
-    # Eight divides 40; 37 leaves five values to the kernels' second loop, 13 as many of few.
+    # Eight divides 40; 37 and 13 leave five values to the kernels' second loop.
     for rows, hidden in itertools.product(sizes, (40, 37, 13)):
         head = random_head(rng, hidden, bias=True, rank=3)
         broken = ((np.nan, 0), (np.nan, hidden - 1), (np.inf, hidden - 1))

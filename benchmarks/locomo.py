@@ -8,8 +8,9 @@ Cosine mode embeds turns as `speaker (time): words` (`QueryEmbedder(whole_turns=
 question of categories 1 to 4 with evidence that names a turn is asked of its conversation, in each
 mode, through `Searcher`; a figure is the mean over questions. Intervals are of 2,000 resamplings of
 the questions, differences of the same questions. The weight of the fusion is the default, the equal
-weights of the literature; its depth was looked at on the first two conversations, so the others are
-reported by themselves too. `--weights` shows other weights, for the first two alone.
+weights of the literature; its depth was looked at on the first two conversations, so every figure
+comes a second time over the others alone (`unseen_...` in the JSON), and `--quick` asks the first of
+those. `--weights` shows other weights, for the first two alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import retriever
-from benchmarks.figures import Figure, result_line
+from benchmarks.figures import Figure, refusing, result_line
 from harness.datasets.locomo import CATEGORIES, LocomoConversation, Question, Turn, read_locomo
 from memory import BankConfig, CaseBank, NewCase
 from memory.bank import MAX_PAGE
 from retriever.embedders import CaseProjector, QueryEmbedder
+from retriever.errors import RetrieverError
 from retriever.scorer import Scorer, TextEncoder
 from retriever.searcher import Fusion, Searcher
 
@@ -44,6 +46,7 @@ MEASURES = ("recall@5", "recall@10", "nDCG@10")
 DEPTH = 10
 RESAMPLINGS = 2000
 CHOSEN_ON = 2  # conversations that a fusion's settings may be looked at on
+UNSEEN, UNSEEN_GROUP = "unseen_", "without the first two conversations"
 QUERIES = 100_000  # every mode asks the same ones: each is encoded once
 WEIGHTS = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 
@@ -170,24 +173,39 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="cosine mode embeds what was said, without who and when",
     )
     parser.add_argument("--weights", action="store_true", help="also the curve over weights")
-    parser.add_argument("--quick", action="store_true", help="the first conversation alone")
+    parser.add_argument(
+        "--quick", action="store_true", help="one conversation that no setting was looked at on"
+    )
     given = parser.parse_args(argv)
-    conversations = read_locomo(given.data)[: 1 if given.quick else None]
+    if given.quick and given.weights:
+        parser.error("--weights is of the conversations that --quick leaves out")
+    with refusing():
+        conversations = read_locomo(given.data)
+    seen = {talk.conversation_id for talk in conversations[:CHOSEN_ON]}
+    if given.quick:
+        conversations = conversations[CHOSEN_ON : CHOSEN_ON + 1]
+        if not conversations:
+            parser.error(f"--quick asks conversation {CHOSEN_ON + 1}; {given.data} has fewer")
     with tempfile.TemporaryDirectory() as folder:
-        models = Models(
-            _encoder(given.encoder, Path(folder)),
-            None if given.artifact is None else retriever.load(given.artifact),
-            whole_turns=not given.words,
-        )
+        with refusing(RetrieverError):
+            models = Models(
+                _encoder(given.encoder, Path(folder)),
+                None if given.artifact is None else retriever.load(given.artifact),
+                whole_turns=not given.words,
+            )
         sys.stdout.write(_described(conversations))
         sys.stdout.flush()  # what follows may take minutes
-        run(conversations, models, weights=given.weights)
+        run(conversations, models, seen, weights=given.weights)
 
 
 def run(
-    conversations: Sequence[LocomoConversation], models: Models, *, weights: bool = False
+    conversations: Sequence[LocomoConversation],
+    models: Models,
+    seen: Set[str],
+    *,
+    weights: bool = False,
 ) -> None:
-    """Fill the bank, ask everything, and print."""
+    """Fill the bank, ask everything, and print; `seen` are those a setting was looked at on."""
     start = time.perf_counter()
     with filled(conversations, models) as (bank, searcher):
         sys.stdout.write(f"bank filled in {time.perf_counter() - start:.0f} s\n\n")
@@ -202,8 +220,14 @@ def run(
             modes["hybrid exact"] = Fusion(dense="exact")
         answers = asked(bank, searcher, conversations, modes)
         if weights:
-            _print_curve(bank, searcher, conversations[:CHOSEN_ON])
-    figures = _print_tables(answers) | _print_differences(answers, parts)
+            looked_at = [talk for talk in conversations if talk.conversation_id in seen]
+            _print_curve(bank, searcher, looked_at)
+    talks = [question.question_id.split("/")[0] for question in answers.questions]
+    unseen = np.array([talk not in seen for talk in talks], bool)
+    figures = _print_tables(answers, unseen)
+    for prefix, mask in (("", np.ones(len(unseen), bool)), (UNSEEN, unseen)):
+        if mask.any():
+            figures |= _print_differences(answers, parts, prefix, mask)
     _print_conversations(answers, conversations)
     sys.stdout.write(result_line("locomo", figures, conversations=len(conversations)) + "\n")
 
@@ -233,16 +257,15 @@ def _described(conversations: Sequence[LocomoConversation]) -> str:
     )
 
 
-def _print_tables(answers: Answers) -> dict[str, Figure]:
+def _print_tables(answers: Answers, unseen: NDArray[np.bool_]) -> dict[str, Figure]:
     rng = np.random.default_rng(0)
     figures: dict[str, Figure] = {}
     kinds = np.array([question.category for question in answers.questions])
     groups = {"all": np.ones(len(kinds), bool)}
     groups |= {CATEGORIES[kind]: kinds == kind for kind in sorted(set(kinds.tolist()))}
-    talks = np.array([question.question_id.split("/")[0] for question in answers.questions])
-    chosen_on = list(dict.fromkeys(talks.tolist()))[:CHOSEN_ON]
-    if len(set(talks.tolist())) > CHOSEN_ON:
-        groups["without the first two conversations"] = ~np.isin(talks, chosen_on)
+    if unseen.any():
+        groups[UNSEEN_GROUP] = unseen
+    prefixes = {"all": "", UNSEEN_GROUP: UNSEEN}
     for group, mask in groups.items():
         sys.stdout.write(f"{group} ({int(mask.sum())} questions)\n")
         for mode, measures in answers.values.items():
@@ -250,15 +273,17 @@ def _print_tables(answers: Answers) -> dict[str, Figure]:
             for measure in MEASURES:
                 mean, low, high = interval(measures[measure][mask], rng)
                 cells.append(f"{measure} {mean:.3f} ({low:.3f} to {high:.3f})")
-                if group == "all":
-                    name = f"{mode.replace(' ', '_')}_{measure}"
+                if group in prefixes:
+                    name = f"{prefixes[group]}{mode.replace(' ', '_')}_{measure}"
                     figures[name] = Figure(mean, "mean over questions")
             sys.stdout.write(f"  {mode:<13} {'   '.join(cells)}\n")
     return figures
 
 
-def _print_differences(answers: Answers, parts: Sequence[str]) -> dict[str, Figure]:
-    """Hybrid less each of its parts, question by question."""
+def _print_differences(
+    answers: Answers, parts: Sequence[str], prefix: str, mask: NDArray[np.bool_]
+) -> dict[str, Figure]:
+    """Hybrid less each of its parts, question by question; hybrid must be above both."""
     rng = np.random.default_rng(1)
     figures = {}
     for fused in [mode for mode in answers.values if mode.startswith("hybrid")]:
@@ -267,12 +292,13 @@ def _print_differences(answers: Answers, parts: Sequence[str]) -> dict[str, Figu
             cells = []
             for measure in MEASURES:
                 differences = answers.values[fused][measure] - answers.values[part][measure]
-                mean, low, high = interval(differences, rng)
+                mean, low, high = interval(differences[mask], rng)
                 cells.append(f"{measure} {mean:+.3f} ({low:+.3f} to {high:+.3f})")
                 target = 0.0 if fused == "hybrid" else None
-                name = f"{fused.replace(' ', '_')}_less_{part}_{measure}"
-                figures[name] = Figure(mean, "mean difference", target)
-            sys.stdout.write(f"{fused} less {part}: {'   '.join(cells)}\n")
+                name = f"{prefix}{fused.replace(' ', '_')}_less_{part}_{measure}"
+                figures[name] = Figure(mean, "mean difference", target, above=True)
+            group = f" ({UNSEEN_GROUP})" if prefix else ""
+            sys.stdout.write(f"{fused} less {part}{group}: {'   '.join(cells)}\n")
     return figures
 
 

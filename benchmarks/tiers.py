@@ -41,6 +41,7 @@ K = 8
 CANDIDATES = (64, 128, 256, 512, 1024, 2048)
 PROBES = (4, 16, 64, 256)
 NOISE = 0.5
+LEAST = 1000  # cases, for the lists of an IVF to be trained
 
 
 class Point(NamedTuple):
@@ -194,6 +195,8 @@ def main() -> None:
     parser.add_argument("--dev", action="store_true", help="ask the queries that choose defaults")
     parser.add_argument("--quick", action="store_true", help="50,000 cases, the trained head")
     given = parser.parse_args()
+    if given.size < LEAST:
+        parser.error(f"--size must be at least {LEAST}, got {given.size}: fewer are always scanned")
     size = 50_000 if given.quick else given.size
     heads = given.heads or (["trained"] if given.quick else ["trained", "untrained"])
     found = encoded(given.cache)

@@ -201,7 +201,7 @@ def scores(
         owners = {int(row[0]): int(row[1]) for row in connection.execute(asked)}
         if owners:
             scored = index.scored(terms, terms, list(owners))
-            found |= {owners[row[0]]: float(row[1]) for row in connection.execute(scored)}
+            found |= {owners[r.text_id]: float(r.score) for r in connection.execute(scored)}
     return found
 
 

@@ -244,9 +244,9 @@ def described(measured: Measured) -> str:
     return (
         f"top-8 overlap {found.overlap:.3f} [{found.overlap_low:.3f}, {found.overlap_high:.3f}], "
         f"Kendall's tau {found.kendall:.3f}, largest score error {found.largest:.3g} (scores "
-        f"spread {found.spread:.3g}), mean shift {found.shift:+.2g}, change of AUC {change}; {found.queries} queries x {found.cases} "
-        f"cases, {found.pairs} logged pairs; a query {measured.fp32_ms:.2f} -> "
-        f"{measured.int8_ms:.2f} ms"
+        f"spread {found.spread:.3g}), mean shift {found.shift:+.2g}, change of AUC {change}; "
+        f"{found.queries} queries x {found.cases} cases, {found.pairs} logged pairs; "
+        f"a query {measured.fp32_ms:.2f} -> {measured.int8_ms:.2f} ms"
     )
 
 

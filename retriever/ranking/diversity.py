@@ -50,7 +50,8 @@ class Quota:
     """At most so many successes and so many failures, as Memento shows both.
 
     The outcome limits how many of each are taken, best first; it never moves a case up or down, and
-    the answer is in the order of the scores. An answer may be shorter than k.
+    the answer is in the order of the scores. An answer may be shorter than k. Each kind is looked
+    for by itself, so that a rare one is found wherever it stands in the mode's order.
 
     Attributes:
         positive: most cases with a known outcome of at least `positive_at`.

@@ -38,7 +38,8 @@ class Exploration:
         epsilon: ε, from 0 to 1.
         temperature: above 0.
         pool: choose among so many of the best cases; None: among all that can be found (exact and
-            cosine), that match (lexical) or that were candidates (hybrid, ann, `Mmr`).
+            cosine), that match (lexical) or that were candidates (hybrid, ann, `Mmr`). It is never
+            below k, and with a quota it is of each group.
         seed: the same seed, query and bank give the same answer, whatever else is asked with it;
             None draws anew every time.
     """

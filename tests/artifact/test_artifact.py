@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -264,3 +266,49 @@ def test_an_artifact_works_from_wherever_it_is_moved(artifact_copy, scorer, tmp_
     moved = shutil.move(artifact_copy, tmp_path / "Räume und Leerzeichen")
     pairs = [("who is it", "what is it")]
     assert retriever.load(moved, device="cpu").score(pairs) == scorer.score(pairs)
+
+
+def test_every_file_of_an_export_can_be_read_by_others(tiny_artifact, tiny_cosine_encoder):
+    umask = os.umask(0o022)
+    os.umask(umask)
+    for folder in (tiny_artifact, tiny_cosine_encoder):
+        modes = {path.name: path.stat().st_mode & 0o777 for path in folder.rglob("*.*")}
+        assert modes["model.safetensors"] == 0o666 & ~umask  # the library's own mode is 0600
+        assert set(modes.values()) == {0o666 & ~umask}
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "head.safetensors", "encoder.onnx"])
+def test_a_file_that_may_not_be_read_is_named_with_the_remedy(artifact_copy, monkeypatch, name):
+    opened = Path.open
+
+    def refused(self, *arguments, **options):
+        if self.name == name:  # the tests may run as root, who may read everything
+            raise PermissionError(13, "Permission denied", str(self))
+        return opened(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(ArtifactError, match=rf"{name} cannot be read .*chmod -R a\+rX"):
+        retriever.load(artifact_copy, device="cpu")
+
+
+def test_an_artifact_that_a_crash_moved_aside_is_put_back_when_it_is_read(artifact_copy):
+    aside = artifact_copy.with_name(f".{artifact_copy.name}.old.0123abcd")
+    aside.mkdir()
+    artifact_copy.rename(aside / artifact_copy.name)
+    assert artifact.read_manifest(artifact_copy).kind == "retriever"
+
+
+def test_a_query_has_one_digest_however_it_is_spaced_and_another_than_a_case(artifact_copy):
+    key = "0f" * 16
+    assert artifact.query_digest(key, "Who  IS it") == artifact.query_digest(key, "who is it ")
+    assert artifact.query_digest(key, "who is it") != artifact.case_digest(key, "who is it")
+
+
+def test_names_tell_precisions_and_int8_encoders_apart():
+    digest = "0123456789abcdef" * 2
+    prints = [digest, f"{digest}-fp16", f"{digest}-bf16"]
+    prints += [f"{digest}-int8-{other * 16}" for other in "ab"]
+    short = [artifact.short_name(one) for one in prints]
+    assert short[0] == digest[:12]
+    assert len(set(short)) == len(prints)
+    assert all(name.startswith(digest[:12]) for name in short)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from onnx import numpy_helper
 
 import retriever
 from retriever import artifact
+from retriever.engines.runtime import import_runtime
 from retriever.errors import ArtifactNotFound, ParityError
 from retriever.learning import export
 from retriever.learning.export import ExportFacts, export_artifact
@@ -45,7 +45,7 @@ def tokenizer(tiny_artifact):
 @pytest.fixture(scope="module")
 def graphs(tiny_artifact):
     return {
-        name: onnxruntime.InferenceSession(
+        name: import_runtime().InferenceSession(
             str(tiny_artifact / name), providers=["CPUExecutionProvider"]
         )
         for name in ("encoder.onnx", "pair.onnx")
@@ -261,6 +261,7 @@ def test_what_the_caller_knows_is_in_manifest_and_card(model, tokenizer, tmp_pat
         training={"rows": 12},
         metrics={"auc": 0.61},
         case_texts=["[CASE]\none", "[CASE]\ntwo", "[CASE]\none"],
+        query_texts=["One?", "one? "],
     )
     path = tmp_path / "my-retriever"
     manifest = export_artifact(path, model, tokenizer, facts, onnx=False)
@@ -275,6 +276,8 @@ def test_what_the_caller_knows_is_in_manifest_and_card(model, tokenizer, tmp_pat
         assert words in card
     digests = (path / "training_cases.txt").read_text(encoding="ascii").split()
     assert len(digests) == 2
+    queries = artifact.training_queries(path, manifest)
+    assert queries == {artifact.query_digest(manifest.training["case_key"], "one?")}
     assert manifest.training["case_key"] not in card
 
 

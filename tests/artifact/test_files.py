@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import stat
+import subprocess
+import sys
 
 import pytest
 
-from retriever.files import folder_written_atomically, sha256_of_file, write_text_atomically
+from retriever.files import (
+    folder_written_atomically,
+    restore_interrupted,
+    sha256_of_file,
+    write_text_atomically,
+)
 
 
 def names(folder):
@@ -130,3 +138,100 @@ def test_the_digest_of_a_file_is_that_of_its_bytes(tmp_path, size):
     content = bytes(range(256)) * (size // 256 + 1)
     (tmp_path / "file").write_bytes(content[:size])
     assert sha256_of_file(tmp_path / "file") == hashlib.sha256(content[:size]).hexdigest()
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o027, 0o640)])
+def test_every_file_gets_the_mode_of_ordinary_files_whoever_wrote_it(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        with folder_written_atomically(tmp_path / "artifact") as folder:
+            (folder / "encoder").mkdir(mode=0o700)
+            for name in ("head", "encoder/weights"):
+                (folder / name).write_bytes(b"")
+                (folder / name).chmod(0o600)  # as safetensors does
+        write_text_atomically(tmp_path / "report.json", "x")
+    finally:
+        os.umask(before)
+    found = [tmp_path / "report.json", *(tmp_path / "artifact").rglob("*")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_file()} == {mode}
+    folders = [tmp_path / "artifact", tmp_path / "artifact" / "encoder"]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o777 & ~umask}
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from retriever import files
+path, how = Path(sys.argv[1]), sys.argv[2]
+if how == "text":
+    os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+    files.write_text_atomically(path, "half")
+with files.folder_written_atomically(path) as folder:
+    (folder / "half.txt").write_text("half")
+    if how == "between":
+        rename = Path.rename
+        def once(self, target):
+            rename(self, target)
+            os.kill(os.getpid(), signal.SIGKILL)
+        Path.rename = once
+    elif how == "waits":
+        print("ready", flush=True)
+        sys.stdin.read()
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed(path, how):
+    done = subprocess.run([sys.executable, "-c", KILLED, path, how], timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_what_a_killed_writer_leaves_the_next_one_deletes(tmp_path):
+    path = tmp_path / "artifact"
+    killed(path, "inside")
+    killed(tmp_path / "artifact.v2", "inside")  # another's name begins with ours
+    assert len(names(tmp_path)) == 2
+    with folder_written_atomically(path) as folder:
+        (folder / "new.txt").write_text("new", encoding="utf-8")
+    other, ours = names(tmp_path)
+    assert (other.startswith(".artifact.v2."), ours) == (True, "artifact")
+    report = tmp_path / "report.json"
+    killed(report, "text")
+    write_text_atomically(report, "whole")
+    assert names(tmp_path) == [other, "artifact", "report.json"]
+
+
+def test_a_crash_between_the_two_renames_is_mended_by_who_asks_and_by_who_writes(tmp_path):
+    path = tmp_path / "artifact"
+    path.mkdir()
+    (path / "old.txt").write_text("old", encoding="utf-8")
+    killed(path, "between")
+    assert not path.exists()
+    assert restore_interrupted(path)
+    assert names(path) == ["old.txt"]
+    assert not restore_interrupted(path)
+    killed(path, "between")
+    with folder_written_atomically(path) as folder:
+        assert names(path) == ["old.txt"]
+        (folder / "new.txt").write_text("new", encoding="utf-8")
+    assert names(path) == ["new.txt"]
+    assert names(tmp_path) == ["artifact"]
+
+
+def test_a_writer_that_lives_keeps_its_temporary(tmp_path):
+    path = tmp_path / "artifact"
+    writer = subprocess.Popen(
+        [sys.executable, "-c", KILLED, path, "waits"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with writer:
+        assert writer.stdout.readline() == b"ready\n"
+        with folder_written_atomically(path) as folder:
+            (folder / "ours.txt").write_text("ours", encoding="utf-8")
+        assert len(names(tmp_path)) == 2
+        writer.stdin.close()
+        assert writer.wait(60) == 0
+    assert names(path) == ["half.txt"]  # whole, for it came last
+    assert names(tmp_path) == ["artifact"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -195,3 +196,25 @@ def test_a_cache_stands_for_the_scorer(scorer):
     for _ in range(2):
         found = cached.query_projections(queries)
         assert np.allclose(found, scorer.query_projections(queries), atol=1e-6)
+
+
+def test_a_generator_of_texts_is_answered_like_a_list(model):
+    cached = CachedQueries(model)
+    for _ in range(2):  # once computed, once held
+        found = cached.query_projections(text for text in ("a", "b", "a"))
+        assert np.array_equal(found, Model().embed(["a", "b", "a"]))
+
+
+def test_a_vector_that_is_held_does_not_keep_its_batch_alive(model):
+    cache = VectorCache()
+    batches = []
+
+    def compute(texts):
+        batch = model.embed(texts)
+        batches.append(weakref.ref(batch))
+        return batch
+
+    cache.vectors("m", ["a", "b"], compute)
+    gc.collect()
+    assert batches[0]() is None
+    assert all(vector.base is None for vector in cache._vectors.values())

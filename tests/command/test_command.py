@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memory import CaseBank, NewCase, Shown
+from memory import ByIds, CaseBank, NewCase, Shown
 
 ROOT = Path(__file__).resolve().parents[2]
 PHONE = "415-555-0186"
@@ -85,6 +85,26 @@ def test_a_search_is_lexical_and_filtered(filled):
     nothing = filled("search", "zebra")
     assert (nothing.status, nothing.out) == (0, "no case was found\n")
     assert filled("search", "kettle", "-k", "0").status == 2
+    for mode in (), ("--mode", "exact"), ("--mode", "hybrid"):
+        blank = filled("search", " \n", *mode)
+        assert (blank.status, blank.out) == (2, "")
+        assert "TEXT is blank; give words to search for" in blank.err
+    assert "TEXT is not valid UTF-8" in filled("search", "kettle \udce9").err
+
+
+def test_what_is_forgotten_during_a_search_is_not_shown(filled, location, monkeypatch):
+    search = CaseBank.search_text
+
+    def slow(bank, *asked, **more):
+        found = search(bank, *asked, **more)
+        with CaseBank.open(location) as other:
+            other.forget(ByIds((1,)))
+        return found
+
+    monkeypatch.setattr(CaseBank, "search_text", slow)
+    answer = filled("search", "kettle number", "--json")
+    assert answer.status == 0
+    assert [(hit["rank"], hit["case"]["id"]) for hit in answer.data["hits"]] == [(1, 3)]
 
 
 @pytest.mark.slow

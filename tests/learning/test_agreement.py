@@ -63,11 +63,11 @@ def test_the_change_of_auc_is_over_the_labelled_pairs_alone():
 
 
 def test_without_both_classes_there_is_no_auc_and_the_gate_asks_for_none():
-    same = scores(3, 20)
+    same = scores(30, 50)
     one_class = Labelled(np.array([0]), np.array([1]), np.array([1.0], np.float32))
     for labelled in (None, one_class):
         found = agreement(same, same.copy(), labelled)
-        assert np.isnan(found.auc_change)
+        assert np.isnan([found.auc_change, found.auc_low, found.auc_high]).all()
         assert found.int8_refusals() == []
 
 
@@ -92,15 +92,46 @@ def test_errors_are_of_scores():
 
 
 def test_the_gate_for_int8_says_each_reason():
-    same, other = scores(10, 200, 1), scores(10, 200, 2)
+    same, other = scores(40, 200, 1), scores(40, 200, 2)
     rng = np.random.default_rng(0)
     pairs = Labelled(
-        rng.integers(0, 10, 80), rng.integers(0, 200, 80), rng.integers(0, 2, 80).astype(np.float32)
+        rng.integers(0, 40, 80), rng.integers(0, 200, 80), rng.integers(0, 2, 80).astype(np.float32)
     )
     assert agreement(same, same.copy(), pairs).int8_refusals() == []
     overlap, auc = agreement(same, other, pairs).int8_refusals()
     assert "top-8 overlap" in overlap
     assert "AUC changes" in auc
+
+
+@pytest.mark.parametrize(("queries", "cases"), [(29, 50), (30, 49), (1, 500), (100, 8)])
+def test_the_gate_for_int8_decides_nothing_by_few_texts(queries, cases):
+    same = scores(queries, cases)
+    reasons = agreement(same, same.copy()).int8_refusals()
+    assert "too few" in reasons[0]
+
+
+def test_the_gate_for_int8_holds_the_lower_end_of_the_interval_against_the_bound():
+    same = scores(40, 60)
+    other = same.copy()
+    for row in range(3):  # a twentieth of the queries loses most of its best eight
+        other[row, np.argsort(-same[row])[:5]] = -9
+    found = agreement(same, other)
+    assert found.overlap > 0.95 > found.overlap_low
+    (reason,) = found.int8_refusals()
+    assert "is not shown to reach 0.95" in reason
+
+
+def test_the_interval_of_the_overlap_is_that_of_queries_drawn_again():
+    same, other = scores(35, 60, 1), scores(35, 60, 1)
+    other += 0.5 * scores(35, 60, 2)
+    best = [np.argsort(-form, axis=1, kind="stable")[:, :TOP] for form in (same, other)]
+    shares = [len({*a} & {*b}) / TOP for a, b in zip(*(x.tolist() for x in best), strict=True)]
+    rng = np.random.default_rng(5)
+    means = [np.mean(rng.choice(shares, len(shares))) for _ in range(4000)]
+    found = agreement(same, other)
+    assert found.overlap == pytest.approx(np.mean(shares))
+    expected = np.quantile(means, [0.025, 0.975])
+    assert [found.overlap_low, found.overlap_high] == pytest.approx(expected, abs=0.01)
 
 
 def test_the_gate_for_half_precision_bounds_order_and_error():

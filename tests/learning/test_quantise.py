@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -23,11 +25,9 @@ from retriever.learning.quantise import Sample, add_int8, main, sample_of
 from retriever.searcher import Searcher
 
 WORDS = ("city", "film", "team", "song", "river", "king", "queen", "school")
-QUERIES = [f"who is the {one} of the {two}" for one in WORDS for two in WORDS[:3]]
+QUERIES = [f"who is the {one} of the {two}" for one in WORDS for two in WORDS[:7]]
 CASES = [f"[CASE]\nwhat {one} {two} is it" for one in WORDS for two in WORDS]
 NO_LABELS = Labelled(np.array([], np.int64), np.array([], np.int64), np.array([], np.float32))
-#: At most eight cases always overlap in their top eight: what passes without touching the gate.
-FEW = Sample(QUERIES, CASES[:8], NO_LABELS)
 MANY = Sample(QUERIES, CASES, NO_LABELS)
 
 
@@ -40,8 +40,15 @@ def copy(tiny_artifact, tmp_path):
 def quantised(tiny_artifact, tmp_path_factory):
     """An artifact that holds an int8 encoder."""
     path = shutil.copytree(tiny_artifact, tmp_path_factory.mktemp("int8") / "retriever")
-    add_int8(path, FEW)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agreement, "INT8_OVERLAP", 0.0)  # random weights rank by next to nothing
+        add_int8(path, MANY)
     return path
+
+
+@pytest.fixture
+def any_overlap(monkeypatch):
+    monkeypatch.setattr(agreement, "INT8_OVERLAP", 0.0)
 
 
 def files_of(folder):
@@ -54,8 +61,10 @@ def test_what_passes_is_added_listed_and_says_how_it_was_made(quantised, tiny_ar
     assert artifact.ENCODER_INT8 in manifest.files
     assert manifest.int8["recipe"] == {"weights": "int8", "per_channel": True, "reduce_range": True}
     gate = manifest.int8["gate"]
-    assert (gate["overlap"], gate["cases"], gate["queries"]) == (1.0, 8, len(QUERIES))
+    assert (gate["cases"], gate["queries"]) == (len(CASES), len(QUERIES))
+    assert 0 < gate["overlap_low"] <= gate["overlap"] <= gate["overlap_high"] <= 1
     assert gate["auc_change"] is None
+    assert manifest.int8["unseen"] == "the caller's word"
     before = artifact.read_manifest(tiny_artifact)
     assert manifest.fingerprint == before.fingerprint
     kept = {name: manifest.files[name] for name in before.files}
@@ -71,7 +80,7 @@ def test_what_the_gate_refuses_leaves_every_byte_as_it_was(copy, monkeypatch):
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]
 
 
-def test_a_change_of_auc_refuses_too(copy, monkeypatch):
+def test_a_change_of_auc_refuses_too(copy, monkeypatch, any_overlap):
     monkeypatch.setattr(agreement, "INT8_AUC_CHANGE", -1.0)
     rng = np.random.default_rng(0)
     pairs = Labelled(
@@ -80,13 +89,13 @@ def test_a_change_of_auc_refuses_too(copy, monkeypatch):
         (np.arange(40) % 2).astype(np.float32),
     )
     with pytest.raises(ParityError, match="the AUC changes by"):
-        add_int8(copy, Sample(QUERIES, CASES[:8], pairs))
+        add_int8(copy, Sample(QUERIES, CASES, pairs))
 
 
-def test_a_second_recipe_replaces_the_first(quantised, tmp_path):
+def test_a_second_recipe_replaces_the_first(quantised, tmp_path, any_overlap):
     path = shutil.copytree(quantised, tmp_path / "retriever")
     first = retriever.load(path, device="cpu", precision="int8").fingerprint
-    add_int8(path, FEW, Recipe(weights="uint8", per_channel=False, reduce_range=False))
+    add_int8(path, MANY, Recipe(weights="uint8", per_channel=False, reduce_range=False))
     assert artifact.read_manifest(path).int8["recipe"]["weights"] == "uint8"
     assert retriever.load(path, device="cpu", precision="int8").fingerprint != first
 
@@ -137,11 +146,13 @@ def test_projections_of_one_precision_never_meet_those_of_another(quantised, tmp
 
 
 def test_an_untrained_encoder_is_gated_by_the_neighbours_of_its_queries(
-    tiny_cosine_encoder, tmp_path
+    tiny_cosine_encoder, tmp_path, any_overlap
 ):
     path = shutil.copytree(tiny_cosine_encoder, tmp_path / "cosine")
-    measured = add_int8(path, Sample(QUERIES[:8], [], NO_LABELS))
-    assert measured.agreement.overlap == 1.0
+    with pytest.raises(ParityError, match="50 queries and 49 cases are too few"):
+        add_int8(path, Sample(QUERIES[:50], [], NO_LABELS))
+    measured = add_int8(path, Sample(QUERIES, [], NO_LABELS))
+    assert measured.agreement.queries == len(QUERIES)
     encoder = retriever.load_encoder(path, device="cpu", precision="int8")
     plain = retriever.load_encoder(path, device="cpu")
     assert encoder.fingerprint != plain.fingerprint
@@ -152,13 +163,13 @@ def test_an_artifact_without_onnx_cannot_be_quantised(copy):
     (copy / artifact.ENCODER_ONNX).unlink()
     artifact.write_manifest(copy, artifact.read_manifest(copy))
     with pytest.raises(ArtifactNotFound, match=r"export\.onnx=true"):
-        add_int8(copy, FEW)
+        add_int8(copy, MANY)
 
 
 def test_a_damaged_artifact_is_refused_before_anything_is_made(copy):
     (copy / artifact.TOKENIZER).write_text("{}")
     with pytest.raises(artifact.ArtifactCorrupt):
-        add_int8(copy, FEW)
+        add_int8(copy, MANY)
 
 
 @pytest.fixture
@@ -193,6 +204,91 @@ def test_the_sample_of_the_training_log_is_its_held_out_side(log, copy):
         }
     with pytest.raises(InvalidInput, match="cannot be made again"):
         sample_of(trained, data, queries=99, cases=99, test_fraction=0.1)
+
+
+@pytest.mark.parametrize(
+    ("queries", "cases", "said"),
+    [
+        (QUERIES, CASES[:8], "56 queries and 8 cases"),  # eight of eight always overlap
+        (QUERIES[:1], CASES, "1 queries and 64 cases"),
+        (QUERIES[:29], CASES, "29 queries"),
+        (QUERIES, CASES[:49], "49 cases"),
+        (QUERIES[:5] * 20, CASES, "5 queries"),  # said often, but one thing
+        (QUERIES, CASES[:8] * 20, "8 cases"),
+        ([], [], "0 queries and 0 cases"),
+    ],
+)
+def test_too_few_texts_decide_nothing(copy, queries, cases, said, any_overlap):
+    before = files_of(copy)
+    with pytest.raises(ParityError, match=f"{said}.* too few .* at least 30 and 50"):
+        add_int8(copy, Sample(queries, cases, NO_LABELS))
+    assert files_of(copy) == before
+
+
+def lists(folder, queries):
+    """The artifact at `folder`, as if the model had met these queries."""
+    manifest = artifact.read_manifest(folder)
+    key = manifest.training["case_key"]
+    digests = sorted(artifact.query_digest(key, query) for query in queries)
+    (folder / artifact.TRAINING_QUERIES).write_text("\n".join(digests))
+    return artifact.write_manifest(folder, manifest)
+
+
+def test_queries_met_in_training_are_known_one_by_one_whatever_the_log_is(log, copy, tmp_path):
+    met = QUERIES[:40]
+    manifest = lists(copy, [query.upper() + "  " for query in met])  # one query to a split
+    lines = log.read_text().splitlines()
+    for number, kept in enumerate((lines, lines[1:], [*lines, *lines[-3:]])):
+        path = tmp_path / f"log-{number}.jsonl"
+        path.write_text("\n".join(kept) + "\n")
+        sample = sample_of(
+            manifest,
+            read_outcome_log(str(path)),
+            queries=99,
+            cases=99,
+            met=artifact.training_queries(copy, manifest),
+        )
+        assert set(sample.queries) == set(QUERIES) - set(met)
+        assert "artifact lists" in sample.unseen
+
+
+def test_a_log_of_which_the_model_has_met_every_query_is_refused(log, copy):
+    manifest = lists(copy, QUERIES)
+    with pytest.raises(InvalidInput, match="met every query"):
+        sample_of(
+            manifest,
+            read_outcome_log(str(log)),
+            queries=9,
+            cases=9,
+            met=artifact.training_queries(copy, manifest),
+        )
+
+
+def test_an_artifact_that_lists_no_queries_says_that_only_whole_logs_are_known(log, copy, caplog):
+    manifest = artifact.read_manifest(copy)
+    assert artifact.training_queries(copy, manifest) is None
+    sample = sample_of(manifest, read_outcome_log(str(log)), queries=99, cases=99)
+    assert "shares rows with it would count as unseen" in sample.unseen
+    assert sample.unseen in caplog.text
+
+
+@pytest.mark.parametrize("absent", ["onnx", "datasets"])
+def test_the_command_names_the_extra_where_something_is_not_installed(copy, log, absent):
+    code = (
+        "import sys; sys.modules[sys.argv.pop(1)] = None\n"
+        "from retriever.learning.quantise import main; main(sys.argv[1:])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, absent, str(copy), "--data", str(log)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert f"needs {absent}" in done.stderr
+    assert "precedent-memory[train]" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_another_log_is_taken_whole_and_the_draw_is_bounded_and_seeded(log, copy):

@@ -12,6 +12,7 @@ from memory import (
     AlreadyStored,
     BankClosed,
     BankUnavailable,
+    ByIds,
     CaseBank,
     EmbedderMismatch,
     EmbeddingFailed,
@@ -51,6 +52,16 @@ def test_unknown_ids_are_named(bank):
         bank.get([known, 0, -1, 77, 2**64, 77])
     with pytest.raises(NotFound, match="nowhere"):
         bank.get([known], namespace="nowhere")
+
+
+def test_of_cases_found_a_moment_ago_those_that_are_still_there_are_given(bank):
+    ids = bank.add([NewCase(query) for query in "abcd"])
+    bank.forget(ByIds((ids[1],)))
+    bank.forget(ByIds((ids[2],)), mode="invalidate")
+    asked = [ids[3], ids[2], ids[1], ids[0], ids[3], 77, -1, 2**70]
+    assert queries(bank.known(asked).values()) == ["d", "a"]
+    assert list(bank.known(asked, history=True)) == [ids[3], ids[2], ids[0]]
+    assert bank.known(ids, namespace="nowhere") == {}
 
 
 @pytest.mark.parametrize("id_", ["1", 1.0, None, True])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from memory import Case, CaseBank, CaseFilter, NewCase
+from memory import ByIds, Case, CaseBank, CaseFilter, NewCase
 from memory.latest import latest_first
+from memory.text import lexical
 from memory.times import microseconds
 
 
@@ -77,3 +78,19 @@ def test_a_search_prefers_the_latest_value_when_asked(bank_location):
         query = "where is it that Ann lives Oslo"
         assert [id_ for id_, _ in bank.search_text(query)] == [1, 2]
         assert [id_ for id_, _ in bank.search_text(query, latest=True)] == [2, 1]
+
+
+def test_what_is_forgotten_during_a_search_for_the_latest_is_left_out(bank_location, monkeypatch):
+    search = lexical.search
+
+    def slow(*asked):
+        found = search(*asked)
+        with CaseBank.open(bank_location) as other:
+            other.forget(ByIds((2,)))
+        return found
+
+    with CaseBank.open(bank_location) as bank:
+        bank.add([NewCase(f"number {i} of the harbour") for i in range(3)])
+        monkeypatch.setattr(lexical, "search", slow)
+        found = bank.search_text("harbour", latest=True)
+        assert sorted(id_ for id_, _ in found) == [1, 3]

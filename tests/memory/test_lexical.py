@@ -238,7 +238,7 @@ def test_given_cases_score_what_a_search_scores_them(styled):
 
 def test_what_is_kept_for_history_has_no_score_by_its_words(file_bank):
     ids_ = file_bank.add([NewCase(f"harbour {i}") for i in range(4)])
-    file_bank.forget(ByIds((ids_[1],)), mode="retire")
+    file_bank.forget(ByIds((ids_[1],)), mode="invalidate")
     assert file_bank.text_scores("harbour", ids_) == dict(file_bank.search_text("harbour"))
     assert len(file_bank.text_scores("harbour", ids_)) == 3
 

@@ -268,7 +268,7 @@ def test_a_saved_index_that_cannot_be_deleted_is_named(tmp_path, monkeypatch):
     searcher.search(["1 0"], 1, mode="cosine")
     (folder,) = tmp_path.iterdir()
 
-    def refuse(path):
+    def refuse(path, **_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("shutil.rmtree", refuse)
