@@ -31,9 +31,9 @@ from benchmarks.figures import Figure, refusing, result_line
 from retriever.artifact import ENCODER_INT8, ENCODER_ONNX, read_manifest
 from retriever.batching import batches_by_length, pad, small_batches
 from retriever.cores import granted_cores
+from retriever.engines.runtime import import_runtime
 from retriever.errors import RetrieverError
 from retriever.head import Head
-from retriever.engines.runtime import import_runtime
 from retriever.learning.agreement import INT8_OVERLAP, scorers_agree
 from retriever.learning.int8_graph import Recipe, quantise_graph
 from retriever.scorer import as_case_text, load

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+DEVICES = "cuda, cuda:<index>, cpu"
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,17 @@ def result_line(benchmark: str, figures: Mapping[str, Figure], **machine: Any) -
             "figures": {name: figure.to_json() for name, figure in figures.items()},
         }
     )
+
+
+def device_name(text: str) -> str:
+    """The device of a check for GPUs, as the command line names it: never one that is looked for.
+
+    Raises:
+        ArgumentTypeError: another spelling.
+    """
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: one of {DEVICES}")
+    return text
 
 
 @contextmanager

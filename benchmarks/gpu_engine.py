@@ -11,7 +11,6 @@ fails is reported, the others still run, and the exit status is 1. A missed targ
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 import traceback
@@ -20,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from benchmarks import gpu_encoders, gpu_following, gpu_scan, gpu_speed
-from benchmarks.figures import Figure, refusing, result_line
+from benchmarks.figures import DEVICES, Figure, device_name, refusing, result_line
 from benchmarks.gpu_steps import Place, Skipped
 from retriever.device import Device
 from retriever.errors import DeviceUnavailable
@@ -75,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(description="The scoring engine on a GPU.")
-    parser.add_argument("--device", default="cuda", help="cuda, cuda:<index> or cpu")
+    parser.add_argument("--device", type=device_name, default="cuda", help=DEVICES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does the path work?")
     parser.add_argument(
@@ -86,8 +85,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     options = parser.parse_args(arguments)
     unknown = [name for name in options.steps if name not in STEPS]
-    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", options.device):
-        parser.error(f"--device {options.device}: one of cuda, cuda:<index>, cpu")
     if unknown:
         parser.error(f"--steps {','.join(unknown)}: some of {','.join(STEPS)}")
     return options

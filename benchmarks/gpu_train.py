@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.figures import Figure, result_line
+from benchmarks.figures import DEVICES, Figure, device_name, result_line
 from benchmarks.pace import Pace, StepClock
 from benchmarks.planted import planted_rows, random_encoder
 from retriever.device import Device
@@ -157,7 +157,7 @@ def as_table(runs: dict[str, Trained], base_rate: float) -> str:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(description="Fine-tuning on a GPU: speed, memory, log-loss.")
-    parser.add_argument("--device", default="cuda", help="cuda, cuda:<index> or cpu")
+    parser.add_argument("--device", type=device_name, default="cuda", help=DEVICES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does the path work?")
     return parser.parse_args(arguments)

@@ -9,8 +9,8 @@ question of categories 1 to 4 with evidence that names a turn is asked of its co
 mode, through `Searcher`; a figure is the mean over questions. Intervals are of 2,000 resamplings of
 the questions, differences of the same questions. The weight of the fusion is the default, the equal
 weights of the literature; its depth was looked at on the first two conversations, so every figure
-comes a second time over the others alone (`unseen_...` in the JSON), and `--quick` asks the first of
-those. `--weights` shows other weights, for the first two alone.
+comes a second time over the others alone (`unseen_...` in the JSON), and `--quick` asks the first
+of those. `--weights` shows other weights, for the first two alone.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import pytest
 import retriever
 from retriever.engines import runtime
 from retriever.errors import InvalidInput
+from tests.repo.imports import imports_below, within
 
 LOADS = """
 import sys
@@ -58,6 +59,13 @@ def test_a_scorer_leaves_no_trace_of_telemetry(tiny_artifact, tmp_path, monkeypa
     home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / ".cache")}
     assert loaded("onnx", tiny_artifact, **home) == "(1, 16)"
     assert list(tmp_path.rglob("*")) == []
+
+
+def test_onnxruntime_is_imported_where_telemetry_is_turned_off_and_nowhere_else():
+    packages = ("retriever", "memory", "service", "harness", "benchmarks", "tests")
+    found = {i.path for i in imports_below(*packages) if within(i.module, "onnxruntime")}
+    # The second imports a submodule, after the first.
+    assert found == {"retriever/engines/runtime.py", "retriever/learning/int8_graph.py"}
 
 
 @pytest.mark.parametrize(("given", "left"), [(None, "1"), ("0", "0"), ("", ""), ("1", "1")])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.figures import Figure, result_line
+from benchmarks.figures import Figure, refusing, result_line
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,23 @@ def test_the_result_line_is_one_line_of_json_with_the_machine_in_it():
     assert body["machine"]["torch"] == "2.0"
     assert body["machine"]["cores"] >= 1
     assert set(body["machine"]) == {"system", "cpu", "cores", "python", "torch"}
+
+
+def test_a_target_to_be_above_is_not_reached_by_the_target_itself():
+    met = [Figure(value, "", 0.0, above=True).met for value in (-0.1, 0.0, 0.1, float("nan"))]
+    assert met == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(2, "No such file", "x"), ValueError("two\nlines"), KeyError("own")]
+)
+def test_a_refusal_is_one_line_and_status_2(error, capsys):
+    with pytest.raises(SystemExit) as status, refusing(KeyError):
+        raise error
+    assert status.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_what_nobody_expects_is_not_refused_but_raised():
+    with pytest.raises(ZeroDivisionError), refusing():
+        raise ZeroDivisionError

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks import gpu_engine, gpu_train
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks" / "gpu_check.sh"
 
@@ -149,3 +151,50 @@ def test_an_unknown_check_is_answered_with_the_usage(tmp_path: Path, arguments):
     done = run_check(tmp_path, *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("usage:")
+
+
+@pytest.mark.parametrize("check", ["engine", "all"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--device", "bogus"),
+        ("--device", "cpu:0"),
+        ("--device=auto",),
+        ("--device", ""),
+        ("--quick", "--device"),
+        ("--device", "cpu", "--device=cuda:x"),
+    ],
+)
+def test_a_device_that_is_none_is_wrong_use_said_before_anything_runs(tmp_path, check, arguments):
+    done = run_check(tmp_path, check, *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: --device")
+    assert "cuda, cuda:<index>" in line
+
+
+@pytest.mark.parametrize(("sees", "says"), [(0, "no CUDA device: torch"), (2, "CUDA device 9: ")])
+def test_a_device_that_torch_does_not_see_is_named_and_exits_3(tmp_path, sees, says):
+    fake = tmp_path / "torch"
+    fake.mkdir()
+    (fake / "__init__.py").write_text(
+        "__version__ = 'fake'\n"
+        "class version: cuda = '0'\n"
+        "class cuda:\n"
+        f"    is_available = staticmethod(lambda: {sees} > 0)\n"
+        f"    device_count = staticmethod(lambda: {sees})\n",
+        encoding="utf-8",
+    )
+    done = run_check(tmp_path, "engine", "--quick", "--device", "cuda:9", without=())
+    assert done.returncode == 3, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert says in line
+
+
+@pytest.mark.parametrize("module", [gpu_engine, gpu_train])
+def test_the_checks_themselves_refuse_such_a_device(module, capsys):
+    with pytest.raises(SystemExit) as status:
+        module.main(["--quick", "--device", "auto"])
+    assert status.value.code == 2
+    assert "'auto': one of cuda, cuda:<index>, cpu" in capsys.readouterr().err

@@ -148,7 +148,7 @@ class BagOfWords:
 
 def test_the_benchmark_asks_every_question_in_every_mode_and_ends_with_its_line(tmp_path, capsys):
     talks = read_locomo(written(tmp_path, [conversation(), conversation(sample_id="conv-2")]))
-    locomo.run(talks, locomo.Models(BagOfWords()), weights=True)
+    locomo.run(talks, locomo.Models(BagOfWords()), {"conv-1", "conv-2"}, weights=True)
     out = capsys.readouterr().out
     line = json.loads(out.splitlines()[-1])
     assert line["benchmark"] == "locomo"
@@ -165,6 +165,51 @@ def test_the_benchmark_asks_every_question_in_every_mode_and_ends_with_its_line(
     ):
         assert words in out
     assert "zscore 0.5" in out
+    assert "weight of the dense side, 2 conversations" in out
+    assert not any(name.startswith("unseen") for name in figures)
+
+
+def test_conversations_that_no_setting_was_looked_at_on_have_figures_of_their_own(tmp_path, capsys):
+    other = conversation(sample_id="conv-3")
+    other["qa"] = [{"question": "job?", "category": 4, "evidence": ["D10:1"]}]
+    rows = [conversation(), conversation(sample_id="conv-2"), other]
+    talks = read_locomo(written(tmp_path, rows))
+    locomo.run(talks, locomo.Models(BagOfWords()), {"conv-1", "conv-2"})
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])["figures"]
+    assert figures["unseen_lexical_recall@5"]["value"] == 1.0
+    assert figures["lexical_recall@5"]["value"] == pytest.approx(6 / 7)
+    every = {name for name in figures if not name.startswith("unseen_")}
+    assert {name.removeprefix("unseen_") for name in figures} == every
+    even = figures["unseen_hybrid_less_lexical_recall@5"]
+    assert (even["value"], even["target"], even["met"]) == (0.0, 0.0, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--data", "/nope.json"], "/nope.json"),
+        (["--data", "{folder}"], "{folder}"),
+        (["--data", "{lines}"], "is not JSON"),
+        (["--data", "{good}", "--artifact", "/nope"], "/nope"),
+        (["--data", "{good}", "--encoder", "/nope"], "/nope"),
+        (["--data", "{good}", "--quick"], "--quick asks conversation 3"),
+        (["--data", "{good}", "--quick", "--weights"], "--weights is of the conversations"),
+    ],
+)
+def test_a_wrong_path_or_file_is_said_in_one_line_with_status_2(
+    tmp_path, capsys, monkeypatch, given, says
+):
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("{}\n{}\n", encoding="utf-8")
+    places = {"folder": tmp_path, "lines": lines, "good": written(tmp_path, [conversation()])}
+    if "--artifact" in given:
+        monkeypatch.setattr(locomo, "_encoder", lambda source, folder: BagOfWords())
+    with pytest.raises(SystemExit) as status:
+        locomo.main([text.format(**places) for text in given])
+    assert status.value.code == 2
+    said = capsys.readouterr().err
+    assert says.format(**places) in said.splitlines()[-1]
+    assert "Traceback" not in said
 
 
 @pytest.mark.slow
@@ -172,10 +217,11 @@ def test_the_command_takes_an_artifact_and_an_exported_encoder(
     tmp_path, capsys, tiny_artifact, tiny_cosine_encoder
 ):
     assert (tiny_cosine_encoder / MANIFEST).is_file()
-    path = written(tmp_path, [conversation(), conversation(sample_id="conv-2")])
+    path = written(tmp_path, [conversation(sample_id=f"conv-{i}") for i in range(4)])
     locomo.main(["--data", str(path), "--artifact", str(tiny_artifact), "--quick",
                  "--encoder", str(tiny_cosine_encoder)])  # fmt: skip
     out = capsys.readouterr().out
     assert "1 conversations, 3 turns, 3 questions asked; 1 left out" in out
     figures = json.loads(out.splitlines()[-1])["figures"]
     assert {"exact_recall@5", "hybrid_exact_less_exact_nDCG@10"} <= figures.keys()
+    assert "unseen_exact_recall@5" in figures

@@ -13,7 +13,7 @@ import torch
 
 import retriever
 import retriever.learning.training
-from retriever.artifact import held_in_training, read_manifest
+from retriever.artifact import held_in_training, query_digest, read_manifest, training_queries
 from retriever.errors import ConfigError, EncoderUnavailable, InvalidInput, SplitRefused
 from retriever.learning.config import (
     DataConfig,
@@ -114,7 +114,7 @@ def test_training_leaves_a_report_and_an_artifact_that_scores_like_the_report(
     assert report["calibration"][0]["a"] == pytest.approx(a)
 
 
-def test_an_artifact_knows_which_cases_it_was_trained_on(config: TrainConfig) -> None:
+def test_an_artifact_knows_which_cases_and_queries_it_was_trained_on(config: TrainConfig) -> None:
     result = train(config)
     assert result.artifact is not None
     manifest = read_manifest(result.artifact)
@@ -125,6 +125,11 @@ def test_an_artifact_knows_which_cases_it_was_trained_on(config: TrainConfig) ->
     assert not held_in_training(result.artifact, manifest, seen + "!")
     assert manifest.training["split_digest"] == split.digest
     assert seen not in (result.artifact / "training_cases.txt").read_text()
+    # And which queries it has met: all but those of its report.
+    met, key = training_queries(result.artifact, manifest), manifest.training["case_key"]
+    test = {rows.query_texts[i] for i in rows.query[split.test]}
+    for text in rows.query_texts:
+        assert (query_digest(key, text) in (met or ())) == (text not in test)
 
 
 def test_dropout_is_on_while_training_and_off_afterwards(config: TrainConfig) -> None:

@@ -48,3 +48,12 @@ def test_recall_counts_the_exact_scans_best():
     nothing = type("Few", (), {"candidates": lambda *_: [np.arange(1)]})()
     assert tiers.point("all", everything, asked, 800).recall == 1.0
     assert tiers.point("few", nothing, asked, 1).recall < 0.2
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "999"])
+def test_a_bank_too_small_for_tiers_is_refused_at_once(size, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["tiers", "--size", size])
+    with pytest.raises(SystemExit) as status:
+        tiers.main()
+    assert status.value.code == 2
+    assert f"--size must be at least 1000, got {size}" in capsys.readouterr().err

@@ -66,7 +66,7 @@ def check(answer, status, expected):
         ("/v1/score", {"pairs": [{"query": "a", "case": "b", "plan": 7}]}, 422, "plan must be"),
         ("/v1/score", {"pairs": [{"query": "a", "case": "b", "pln": 7}]}, 422, "mean 'plan'?"),
         ("/v1/score", {"pairs": [], "text_1": "a"}, 422, "unknown key 'text_1'"),
-        ("/v1/search", {"query": "a\u0000b"}, 422, "body.query holds NUL, which no stored"),
+        ("/v1/search", {"query": "a\u0000b"}, 422, "body.query: holds NUL, which no stored"),
         ("/v1/search", {"queries": ["a", "\u0000"], "mode": "cosine"}, 422, "body.queries[1]"),
         ("/v1/search", {"query": "a\u0000b", "mode": "lexical"}, 422, "holds NUL, which no stored"),
         ("/v1/cases", {}, 422, "give either case or cases"),
