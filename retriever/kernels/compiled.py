@@ -21,19 +21,15 @@ Arguments that many functions share:
 
 from __future__ import annotations
 
-import logging
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 
 from retriever.kernels import tiles
+from retriever.kernels.compiling import compiled_by
 from retriever.kernels.tiles import LONE_ROWS, QUERIES, ROWS, Tile, either, one_value, tile
-
-log = logging.getLogger(__name__)
 
 _lone: Any = tile(Tile(LONE_ROWS, 1, norm=True, fetch=8))
 _linear: Any = tile(Tile(LONE_ROWS, 1, relu=False, norm=True))
@@ -43,53 +39,11 @@ _many: Any = tile(Tile(ROWS, QUERIES, fetch=1), widened=True)
 #: How far ahead memory is asked for, by one query alone.
 AHEAD = 1 << 14
 
-#: Numba looks for changes in this file alone, but its code is that of the tiles, too.
+#: What the loops are made of beside this file.
 _TILES = zlib.crc32(Path(tiles.__file__).read_bytes())
 
 
-class _Kept:
-    """Numba's cache of one function on disk, whose failures cost time, not the scan."""
-
-    def __init__(self, cache: Any) -> None:
-        self._cache = cache
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cache, name)
-
-    def load_overload(self, *given: Any) -> Any:
-        """The compiled code, or None where it has to be made."""
-        try:
-            return self._cache.load_overload(*given)
-        except Exception as error:  # a damaged file unpickles to anything
-            self._warn("read", error)
-            return None
-
-    def save_overload(self, *given: Any) -> None:
-        """Keep compiled code, if that can be done."""
-        try:
-            self._cache.save_overload(*given)
-        except Exception as error:  # a full disk, or a damaged file beside it
-            self._warn("written", error)
-
-    def _warn(self, what: str, error: Exception) -> None:
-        log.warning(
-            "compiled code in %s could not be %s (%s: %s), so it is compiled in every process; "
-            "make room there, or delete the folder's .nbi and .nbc files",
-            *(self._cache.cache_path, what, type(error).__name__, error),
-        )
-
-
-def _compiled(function: Callable[..., Any]) -> Any:
-    function.__qualname__ = f"{function.__qualname__}_{_TILES:08x}"
-    try:
-        made: Any = numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # no folder to keep it in: a read-only installation, and no home
-        return numba.njit(nogil=True)(function)
-    made._cache = _Kept(made._cache)
-    return made
-
-
-@_compiled
+@compiled_by(_TILES)
 def planned(
     weight, queries, offset, bias, sign, gamma, lost, full, last, rest_full, rest_last,
     beside, factors, limits,
@@ -126,12 +80,12 @@ def planned(
         limits[3, q] = sign * (constant + offset)
 
 
-@_compiled
+@compiled_by(_TILES)
 def _span(spans, at):
     return spans[at, 0], spans[at, 1], spans[at, 2], spans[at, 3], spans[at, 4], spans[at, 5]
 
 
-@_compiled
+@compiled_by(_TILES)
 def _gathered(mask, row, span, scales, drifts, places, lines):
     """Fill a tile with the next eligible rows: (how many, the row to go on at)."""
     first, end, base, stride, rest_base, rest_stride = span
@@ -156,7 +110,7 @@ def _gathered(mask, row, span, scales, drifts, places, lines):
     return count, row
 
 
-@_compiled
+@compiled_by(_TILES)
 def _score(kind, rest, count, span, steps, weight, shifts, factors, queries, places, lines, sums):
     """Every pair of a tile: fills `sums`, and the norms of `lines`."""
     vectors, last, rest_vectors, rest_last = steps
@@ -202,13 +156,13 @@ def _score(kind, rest, count, span, steps, weight, shifts, factors, queries, pla
                 )  # fmt: skip
 
 
-@_compiled
+@compiled_by(_TILES)
 def _worse(score, row, than, other):
     """Whether a row comes after another: it scores less, or as much and has the higher number."""
     return score < than or (score == than and row > other)
 
 
-@_compiled
+@compiled_by(_TILES)
 def _push(scores, rows, count, score, row):
     """Put a row into a heap whose first is its worst; the worst goes when it is full."""
     if count < len(scores):
@@ -233,7 +187,7 @@ def _push(scores, rows, count, score, row):
     return count
 
 
-@_compiled
+@compiled_by(_TILES)
 def _keep(
     count, constant, slope, reach, fixed, collect, best, rows, counts, floors, places, lines, sums
 ):
@@ -265,7 +219,7 @@ def _keep(
                     floors[q] = best[q, 0]
 
 
-@_compiled
+@compiled_by(_TILES)
 def scan(
     kind, rest, mask, spans, scales, drifts, steps, weight, shifts, factors,
     constant, slope, reach, fixed, collect, best, rows, counts, floors, places, lines, sums,
@@ -291,7 +245,7 @@ def scan(
                   places, lines, sums)  # fmt: skip
 
 
-@_compiled
+@compiled_by(_TILES)
 def logits(
     kind, rest, mask, spans, scales, steps, weight, shifts, factors, constant, out,
     places, lines, sums,
@@ -313,7 +267,7 @@ def logits(
                     out[q, start + r] = sums[q, r] + constant[q]
 
 
-@_compiled
+@compiled_by(_TILES)
 def exact(kind, numbers, rows, first, end, spans, weight, queries, bias, offset, out):
     """Exact logits of pairs `first` to `end`, with the sums in the order of `reference.exact`.
 
@@ -361,7 +315,7 @@ def exact(kind, numbers, rows, first, end, spans, weight, queries, bias, offset,
         out[pair] = total + offset
 
 
-@_compiled
+@compiled_by(_TILES)
 def _zeros(lines, pitch):
     """(lines, pitch) float32 that begin at a cache line."""
     memory = np.zeros(lines * pitch + 16, np.float32)
@@ -369,7 +323,7 @@ def _zeros(lines, pitch):
     return memory[start : start + lines * pitch].reshape(lines, pitch)
 
 
-@_compiled
+@compiled_by(_TILES)
 def alone(
     kind, mask, spans, steps, lanes, weight, query, offset, bias, sign, gamma, lost, tile, fetch,
 ):  # fmt: skip
@@ -409,7 +363,7 @@ def alone(
     return best, rows, logits
 
 
-@_compiled
+@compiled_by(_TILES)
 def _tree(lanes):
     return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + (
         (lanes[1] + lanes[5]) + (lanes[3] + lanes[7])

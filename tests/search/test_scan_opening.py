@@ -176,9 +176,9 @@ def test_a_warm_scanner_compiles_nothing_at_its_first_search(storage):
 def test_where_nothing_can_be_written_the_loops_are_compiled_for_the_process_alone(
     monkeypatch,
 ):
-    from retriever.kernels import compiled
+    from retriever.kernels import compiling
 
-    real = compiled.numba.njit
+    real = compiling.numba.njit
 
     def njit(**options):
         if options.pop("cache", False):
@@ -188,8 +188,8 @@ def test_where_nothing_can_be_written_the_loops_are_compiled_for_the_process_alo
     def plus_one(value):
         return value + 1
 
-    monkeypatch.setattr(compiled.numba, "njit", njit)
-    assert compiled._compiled(plus_one)(2) == 3
+    monkeypatch.setattr(compiling.numba, "njit", njit)
+    assert compiling.compiled_by(0)(plus_one)(2) == 3
 
 
 COMPILED = """
